@@ -477,6 +477,25 @@ __device__ __forceinline__ N fold_warp(N value, Combine combine) {
 __device__ __forceinline__ float warp_sum(float value) {
   return fold_warp(value, [](float own, float other) { return own + other; });
 }
+/// The sums of several values, each as from `warp_sum`.
+template <int COUNT>
+__device__ __forceinline__ void warp_sums(float (&values)[COUNT]) {
+#ifdef EMULATOR
+  // One exchange for all.
+  struct All {
+    float of[COUNT];
+  } all;
+  for (int i = 0; i < COUNT; i++) all.of[i] = values[i];
+  all = fold_warp(all, [](All own, All other) {
+    for (int i = 0; i < COUNT; i++) own.of[i] = own.of[i] + other.of[i];
+    return own;
+  });
+  for (int i = 0; i < COUNT; i++) values[i] = all.of[i];
+#else
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) values[i] = warp_sum(values[i]);
+#endif
+}
 __device__ __forceinline__ float warp_max(float value) {
   return fold_warp(value, [](float own, float other) { return other > own ? other : own; });
 }

@@ -26,10 +26,9 @@ linear_float(void* y, int y_is_float, const T* x, int x_stride, const T* w, cons
       if (r < count) d[r] += weight * x_row[r][k];
   }
   float add = bias ? bias[output] : 0.0f;
+  warp_sums(d);
+  if (lane() != 0) return;
 #pragma unroll
-  for (int r = 0; r < 8; r++) {
-    if (r >= count) break;
-    float sum = warp_sum(d[r]);
-    if (lane() == 0) ((float*)y)[(u64)(first_row + r) * outputs + output] = sum + add;
-  }
+  for (int r = 0; r < 8; r++)
+    if (r < count) ((float*)y)[(u64)(first_row + r) * outputs + output] = d[r] + add;
 }

@@ -73,6 +73,8 @@ namespace emulator {
 constexpr int kWarp = 32;
 constexpr size_t kStack = 96 << 10;
 constexpr size_t kShared = 232 << 10;
+// What a lane can exchange at once, in words of 8 bytes.
+constexpr int kSlot = 4;
 
 // The part of a fiber's state that a switch has to keep: the stack pointer; the rest lies on its stack.
 extern "C" void spectune_switch(void** from, void* to);
@@ -148,8 +150,8 @@ struct Warp {
   unsigned generation = 0;
   // The generation whose values `folded` has.
   unsigned folded_in = 0;
-  alignas(16) unsigned long long folded[2 * kWarp];
-  alignas(16) unsigned long long slots[2][kWarp][2];
+  alignas(16) unsigned long long folded[kSlot * kWarp];
+  alignas(16) unsigned long long slots[2][kWarp][kSlot];
   // Of a product of matrices, two generations of the factors, and the sums.
   alignas(32) float left[2][16][16], right[2][16][8], sums[2][16][8];
 };
@@ -369,8 +371,8 @@ inline void launch(Call call, void* function, dim3 grid, dim3 block, int cluster
   }
 }
 
-// Exchanges 16 bytes within a warp and returns where those of all lanes lie.
-inline unsigned long long (*exchange(const void* value, size_t bytes))[2] {
+// Exchanges at most kSlot words within a warp and returns where those of all lanes lie.
+inline unsigned long long (*exchange(const void* value, size_t bytes))[kSlot] {
   Worker& w = *worker;
   int self = w.current;
   Warp& group = w.warps[self / kWarp];
@@ -392,6 +394,7 @@ inline N shuffle_from(N value, int from) {
 // order, with one switch of fibers instead of five. The first lane that goes on computes them for all.
 template <class N, class Combine>
 inline N fold_warp(N value, Combine combine) {
+  static_assert(sizeof(N) <= 8 * kSlot, "larger than a slot");
   auto slots = exchange(&value, sizeof(N));
   Worker& w = *worker;
   Warp& group = w.warps[w.current / kWarp];

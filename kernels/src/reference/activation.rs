@@ -49,6 +49,7 @@ pub fn silu_gate(gate: &[f32], up: &[f32]) -> Vec<f32> {
 }
 
 /// `1 / (1 + e^−x)`.
+#[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }

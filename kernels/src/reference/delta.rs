@@ -102,10 +102,7 @@ pub fn delta_convolution(
                 Place::Before(back) => &history[(taps - 1 - back) * channels..][..channels],
             })
             .collect();
-        for (channel, (y, weight)) in y.iter_mut().zip(weight.chunks_exact(taps)).enumerate() {
-            let sum = read.iter().zip(weight).fold(0.0_f32, |sum, (x, weight)| weight.mul_add(x[channel], sum));
-            *y = silu(sum);
-        }
+        Arch::new().dispatch(Convolution { read: &read, weight, y });
     }
     y
 }
@@ -228,6 +225,15 @@ struct Step<'a> {
     beta: f32,
 }
 
+/// The convolution of one row.
+struct Convolution<'a> {
+    /// The rows that it reads, the oldest first.
+    read: &'a [&'a [f32]],
+    weight: &'a [f32],
+    /// Zeros.
+    y: &'a mut [f32],
+}
+
 struct Normalise<'a> {
     rows: &'a mut [f32],
     width: usize,
@@ -325,6 +331,22 @@ impl WithSimd for Step<'_> {
     }
 }
 
+impl WithSimd for Convolution<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        let taps = self.read.len();
+        // Tap by tap, so that channels lie side by side; a channel's sum has the order of its taps
+        // all the same.
+        for (tap, read) in self.read.iter().enumerate() {
+            let weights = self.weight[tap..].iter().step_by(taps);
+            self.y.iter_mut().zip(*read).zip(weights).for_each(|((y, x), weight)| *y = weight.mul_add(*x, *y));
+        }
+        self.y.iter_mut().for_each(|y| *y = silu(*y));
+    }
+}
+
 impl WithSimd for Normalise<'_> {
     type Output = ();
 
@@ -362,6 +384,7 @@ fn ancestry(row: usize, parents: &[Option<usize>], taps: usize) -> Vec<Place> {
     places
 }
 
+#[inline(always)]
 fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
 }
