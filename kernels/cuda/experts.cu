@@ -154,14 +154,12 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
     int piece = step * SHARES + share;
 #pragma unroll
     for (int i = 0; i < W_COPIES; i++) {
-      bool real = piece < inside;
-      const W* at = real ? from[i] + piece * (PIECE / W_PACK) : w;
-      copy_async_16_or_zero(stage + place_of_weights(own + i * W_ROWS, chunk), at, real);
+      const W* at = from[i] + piece * (PIECE / W_PACK);
+      copy_async_16_or_zero(stage + place_of_weights(own + i * W_ROWS, chunk), at, piece < inside);
     }
 #ifdef W_MXFP4
     if (thread < BLOCK_OUTPUTS / 4) {
-      bool real = piece < pieces;
-      copy_async_16_or_zero(stage + SCALES_AT + thread * 16, real ? scales_from + (u64)piece * all_outputs : w_scales, real);
+      copy_async_16_or_zero(stage + SCALES_AT + thread * 16, scales_from + (u64)piece * all_outputs, piece < pieces);
     }
 #endif
   };
@@ -173,8 +171,7 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
       // Sums of pairs after the last are not written: whatever their rows are in the stage.
       int p = x_own + i * X_ROWS;
       if (p >= count) continue;
-      bool real = piece < x_inside;
-      copy_async_16_or_zero(stage + place_of<X_ROW_BYTES>(p, x_chunk), real ? from_row[i] + piece * PIECE : x, real);
+      copy_async_16_or_zero(stage + place_of<X_ROW_BYTES>(p, x_chunk), from_row[i] + piece * PIECE, piece < x_inside);
     }
   };
   if (IS_GATED) {

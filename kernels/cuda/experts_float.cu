@@ -7,6 +7,7 @@
 #define WARPS 8
 
 #ifdef W_MXFP4
+#include "e2m1.cuh"
 typedef unsigned char W;
 #define SCALES_PARAMETERS , const u32 *w_scales
 #define SCALES_ARGUMENTS , w_scales
@@ -14,16 +15,15 @@ typedef unsigned char W;
 /// The weight of an input in row `row` of the `outputs` rows of an expert.
 __device__ __forceinline__ float weight_at(const W* w, int expert, int outputs, int row, int inputs, int input,
                                            const u32* w_scales) {
-  int within = input % 32, nibble = within % 2 * 4 + within / 8;
+  int within = input % 32;
   const u32* words = (const u32*)(w + (((u64)expert * outputs + row) * inputs + input - within) / 2);
-  u32 code = words[within % 8 / 2] >> nibble * 4 & 15;
+  u32 pair = pair_as_bf16(words[within % 8 / 2], within / 8), bits = within % 2 ? pair >> 16 : pair & 0xffff;
   int steps = (inputs + 127) / 128;
   u32 exponent = w_scales[((u64)expert * steps + input / 128) * outputs + row] >> input / 32 % 4 * 8 & 255;
-  float size = (code & 7) < 2 ? (float)(code & 1) * 0.5f
-                              : bits_float(((code >> 1 & 3) + 126) << 23 | (code & 1) << 22);
   // 2^−127 is subnormal.
   float scale = bits_float(exponent == 0 ? 1u << 22 : exponent << 23);
-  return (code & 8 ? -size : size) * scale;
+  // Times 2^126.
+  return bits_float(bits << 16) * bits_float(253u << 23) * scale;
 }
 #else
 typedef float W;

@@ -4,12 +4,11 @@
 // They are expanded between shared memory and the products, times their scale, which is exact
 // unless T is too narrow for the result.
 //
-// In memory each 32 numbers of a row are in the order in which lanes need them (`mxfp4_order` of
-// the host): of four words, word i is of the lanes with lane % 4 = i. Its nibbles j and j + 4 are a
-// pair: of inputs 2i and 2i + 1 from input 0, 8, 16 or 24 on (j = 0 to 3). Scales are exponents
-// plus 127, four of a row in a word: for each step of PIECE inputs a word per row,
-// `[experts, steps, rows]`; those of inputs after the last are 0.
+// e2m1.cuh has their order in memory. Scales are exponents plus 127, four of a row in a word: for
+// each step of PIECE inputs a word per row, `[experts, steps, rows]`; those of inputs after the
+// last are 0.
 #pragma once
+#include "e2m1.cuh"
 
 typedef unsigned char W;
 /// Inputs of a stage of a ring, and of 16 bytes of weights.
@@ -46,20 +45,13 @@ __device__ __forceinline__ u32 factor_of(u32 exponent) {
 #endif
 }
 
-/// Numbers j and j + 4 of a word as a pair of T, times `factor`. Exponent and mantissa are moved to
-/// the lowest exponent bits and highest mantissa bits of T, which is right for subnormal numbers
-/// too.
+/// Pair j of a word, times `factor`.
 __device__ __forceinline__ u32 expand(u32 word, int j, u32 factor) {
 #if defined(T_BF16)
-  constexpr u32 SIZE = 0x01c001c0u;
-  constexpr int LEFT = 6;
+  return multiply_pair(pair_as_bf16(word, j), factor);
 #else
-  constexpr u32 SIZE = 0x0e000e00u;
-  constexpr int LEFT = 9;
+  return multiply_pair(pair_as_f16(word, j), factor);
 #endif
-  int by = LEFT - 4 * j;
-  u32 moved = by >= 0 ? word << (by & 31) : word >> (-by & 31);
-  return multiply_pair((word << (12 - 4 * j) & 0x80008000u) | (moved & SIZE), factor);
 }
 
 /// The scales of a lane's rows of 16, lane / 4 and lane / 4 + 8, for the inputs of a stage.

@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// Headers that files and headers may include.
-const HEADERS: [(&str, &str); 30] = [
+const HEADERS: [(&str, &str); 31] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("e4m3.cuh", include_str!("../../cuda/e4m3.cuh")),
     ("cache.cuh", include_str!("../../cuda/cache.cuh")),
@@ -52,6 +52,7 @@ const HEADERS: [(&str, &str); 30] = [
     ("latent.cuh", include_str!("../../cuda/latent.cuh")),
     ("turned.cuh", include_str!("../../cuda/turned.cuh")),
     ("weights.cuh", include_str!("../../cuda/weights.cuh")),
+    ("e2m1.cuh", include_str!("../../cuda/e2m1.cuh")),
     ("mxfp4.cuh", include_str!("../../cuda/mxfp4.cuh")),
     ("clamped.cuh", include_str!("../../cuda/clamped.cuh")),
     ("ring.cuh", include_str!("../../cuda/ring.cuh")),
