@@ -65,7 +65,7 @@ impl Callee {
     /// The class of an engine by its name.
     pub fn of(engine: Engine, name: &str) -> Option<Self> {
         Some(match (engine, name) {
-            (Engine::Sglang, "Engine" | "ServerArgs") => Self::ServerArgs,
+            (Engine::Sglang, "Engine" | "Runtime" | "ServerArgs") => Self::ServerArgs,
             (Engine::Vllm, "EngineArgs") => Self::EngineArgs,
             (Engine::Vllm, "AsyncEngineArgs") => Self::AsyncEngineArgs,
             (Engine::Vllm, "LLM") => Self::Llm,

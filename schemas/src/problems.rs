@@ -32,7 +32,7 @@ problems! {
     BROKEN_LINE = "LT04" "broken-continuation" Error "the command ends before its flags";
     MISSING_VALUE = "LT05" "missing-value" Error "a flag that takes a value has no value";
     TOML_SYNTAX = "LT06" "invalid-toml" Error "a configuration file is not valid TOML, or has a wrong key or value";
-    VLLM_UNREAD = "LT07" "vllm-unread" Info "in a vLLM launch, each flag and the speculative configuration are checked, but not combinations of other flags";
+    VLLM_UNREAD = "LT07" "vllm-unread" Info "in a vLLM launch, combinations of flags are checked only in the speculative configuration and where vLLM refuses them at start";
     STRAY_VALUE = "LT08" "stray-value" Error "a word follows a switch that takes no value";
     UNKNOWN_FLAG = "LT09" "unknown-flag" Error "no version of the engine knows a flag";
     UNUSED_SUPPRESSION = "LT10" "unused-suppression" Warning "a suppression comment matches no finding";

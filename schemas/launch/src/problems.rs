@@ -19,8 +19,7 @@ pub(super) fn too_large(source: &Source) -> Parsed {
 
 /// Says how much of a vLLM launch is checked.
 pub(super) fn vllm_unread(anchor: Span) -> Finding {
-    let message =
-        "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
+    let message = "vLLM launch: of combinations of flags, those of the speculative configuration and those refused at start are checked";
     VLLM_UNREAD.at(anchor, message, "not checked")
 }
 

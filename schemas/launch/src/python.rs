@@ -3,8 +3,10 @@
 //! word. Computed values are unknown. No edits are made: a command that Python assembles has no
 //! place for another word.
 
+mod aliases;
 mod assembly;
 mod call;
+mod class;
 mod conditions;
 mod dictionary;
 mod lists;

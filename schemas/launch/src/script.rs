@@ -1,6 +1,7 @@
 //! From shell text to the command lines that it runs, with variables and arrays expanded as far as
 //! they are known.
 
+mod arithmetic;
 mod blocks;
 mod conditions;
 mod control_flow;

@@ -159,6 +159,8 @@ pub(super) enum WordPart<'a> {
     Printed { body: Span, is_verbatim: bool, strips_tabs: bool, quoted: bool },
     /// `$(seq …)` with constant bounds.
     Sequence { first: i64, step: i64, last: i64 },
+    /// The inside of `$((…))`.
+    Arithmetic(&'a str),
     /// Anything whose text is known only at run time.
     Opaque,
 }

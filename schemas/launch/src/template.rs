@@ -1,14 +1,16 @@
 //! Templates, such as Helm's, Jinja's and ERB, which are not valid YAML or shell themselves.
 
 mod branches;
+mod choices;
 mod statements;
 
 use schemas::text::{Source, Span};
 
-use self::statements::Effect;
+use self::{choices::Choice, statements::Effect};
 
-/// Maximum number of branches of a block that are read.
-const MOST_BRANCHES: usize = 4;
+/// Maximum number of choices of branches of which the launches are read, in addition to the first
+/// ones.
+const MOST_READ: usize = 8;
 
 /// A template without the statements that decide what exists: each byte has its place.
 pub(super) struct RenderedTemplate {
@@ -19,21 +21,31 @@ pub(super) struct RenderedTemplate {
     pub others: Vec<Span>,
 }
 
-/// A template with the first branch of each block. `None` where there are no blocks. `joins_lines`
-/// says whether a line end may become a blank.
+/// A template with the first branch of each block, as far as conditions allow it. `None` where
+/// there are no blocks. `joins_lines` says whether a line end may become a blank.
 pub(super) fn first_branches(source: &Source, joins_lines: bool) -> Option<RenderedTemplate> {
-    rendered(source, joins_lines, 0)
+    rendered(source, joins_lines, &Choice::first(source.text()))
 }
 
-/// A template with the second branch of each block, with the third one, and so on, as long as a
-/// block has one.
+/// A template with other branches: the second ones, the third ones, and those of one condition at a
+/// time. Blocks with the same condition have the same outcome.
 pub(super) fn other_branches(source: &Source, joins_lines: bool) -> Vec<RenderedTemplate> {
-    let all = (1..MOST_BRANCHES).map_while(|number| rendered(source, joins_lines, number));
-    all.take_while(|one| !one.others.is_empty()).collect()
+    let choices = Choice::others(source.text());
+    let mut found: Vec<RenderedTemplate> = Vec::new();
+    for choice in &choices {
+        let other = rendered(source, joins_lines, choice).filter(|one| !one.others.is_empty());
+        let is_new = |one: &RenderedTemplate| found.iter().all(|known| known.source.text() != one.source.text());
+        let other = other.filter(is_new);
+        found.extend(other);
+        if found.len() == MOST_READ {
+            break;
+        }
+    }
+    found
 }
 
-fn rendered(source: &Source, joins_lines: bool, number: usize) -> Option<RenderedTemplate> {
-    let branches::Rendered { text, blocks, others } = branches::rendered(source.text(), joins_lines, number)?;
+fn rendered(source: &Source, joins_lines: bool, choice: &Choice) -> Option<RenderedTemplate> {
+    let branches::Rendered { text, blocks, others } = branches::rendered(source.text(), joins_lines, choice)?;
     Some(RenderedTemplate { source: Source::new(source.name(), text), blocks, others })
 }
 

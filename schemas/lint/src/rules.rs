@@ -14,6 +14,7 @@ mod keywords;
 mod known;
 mod page;
 mod platform;
+mod refused;
 mod registry;
 mod selection;
 mod support;

@@ -9,7 +9,8 @@ use tree_sitter::Node;
 
 use super::{
     super::{Engine, arguments::split::Names as FlagNames, compose::Composed},
-    dictionary::DictionaryPairs,
+    class::Class,
+    dictionary::{DictionaryPair, DictionaryPairs},
     lists::{ListNames, words, write},
     names::{Names, is_package},
     nodes::{identifier, named_children},
@@ -23,6 +24,12 @@ const OF_RAY: &str = "LLMConfig";
 /// Keywords of engines' classes that are no flags: they give flags as an object, or functions.
 const NO_FLAGS: [&str; 3] = ["custom_sigquit_handler", "engine_args", "server_args"];
 
+/// The keyword of SGLang's `Runtime` that it does not pass on.
+const OF_RUNTIME: &str = "launch_timeout";
+
+/// The array with the keywords that branches give.
+const BRANCHES: &str = "KEYWORDS";
+
 /// Maximum number of nodes around a call that are searched for what handles its errors.
 const MOST_AROUND: usize = 32;
 
@@ -30,9 +37,12 @@ const MOST_AROUND: usize = 32;
 const STARTER_OF_SGLANG: &str = "popen_launch_server";
 
 /// What a call of an engine's class starts.
-#[derive(Clone, Copy)]
-pub struct Started {
+pub struct Started<'t> {
     pub engine: Engine,
+    /// The class's own name.
+    name: &'t str,
+    /// Arguments that the program has bound to the class.
+    presets: Vec<Node<'t>>,
     /// The class whose keywords it gives, if it is certainly the engine's own.
     pub callee: Option<Callee>,
     /// Whether the program goes on otherwise where the class refuses a keyword.
@@ -43,30 +53,50 @@ pub struct Started {
 ///
 /// Other libraries have classes of the same names: a class of another module, or imported from one,
 /// is not an engine's.
-pub fn started(text: &str, names: &Names<'_>, call: Node<'_>) -> Option<Started> {
-    let function = text.get(call.child_by_field_name("function")?.byte_range())?;
-    let name = function.rsplit('.').next()?;
-    let module = function.rsplit_once('.').map_or("", |(module, _)| module);
-    let is_of_ray = name == OF_RAY && text.contains("ray") && !text.contains("llm_engine");
-    if is_of_ray {
-        return Some(Started { engine: Engine::Vllm, callee: None, is_tried: false });
+pub fn started<'t>(text: &'t str, names: &Names<'t>, call: Node<'t>) -> Option<Started<'t>> {
+    let function = call.child_by_field_name("function")?;
+    let written = text.get(function.byte_range())?;
+    let (module, name) = written.rsplit_once('.').unwrap_or(("", written));
+    if name == OF_RAY && text.contains("ray") && !text.contains("llm_engine") {
+        return Some(Started { engine: Engine::Vllm, name, presets: Vec::new(), callee: None, is_tried: false });
     }
-    if names.is_foreign(name) || !(module.is_empty() || module.contains("vllm") || module.contains("sgl")) {
-        return None;
-    }
-    let is_sglang = matches!(name, "Engine" | "ServerArgs") && !function.contains("create_engine");
-    let is_vllm = matches!(name, "LLM" | "EngineArgs" | "AsyncEngineArgs");
-    let engine = match () {
-        // A function of SGLang's tests and benchmarks.
-        () if name == STARTER_OF_SGLANG => Engine::Sglang,
-        () if is_sglang && (function.starts_with("sgl") || text.contains("sglang")) => Engine::Sglang,
-        () if is_vllm && text.contains("vllm") => Engine::Vllm,
-        () => return None,
-    };
-    let is_own = if module.is_empty() { names.is_own(name) } else { is_package(module.split('.').next()?) };
     let is_tried = is_tried(text, call);
-    let callee = Callee::of(engine, name).filter(|_| is_own && !is_tried);
-    Some(Started { engine, callee, is_tried })
+    let with = |engine: Engine, name: &'t str, presets: Vec<Node<'t>>, is_own: bool| {
+        let callee = Callee::of(engine, name).filter(|_| is_own && !is_tried);
+        Started { engine, name, presets, callee, is_tried }
+    };
+    let is_engines = module.is_empty() || module.contains("vllm") || module.contains("sgl");
+    if is_engines
+        && !names.is_foreign(name)
+        && let Some(engine) = engine_of(text, module, name)
+    {
+        let is_own = if module.is_empty() { names.is_own(name) } else { is_package(module.split('.').next()?) };
+        return Some(with(engine, name, Vec::new(), is_own));
+    }
+    let class = Class::of(text, names, function).filter(|class| is_package(first_of(class.module)))?;
+    let engine = engine_of(text, class.module, class.name)?;
+    Some(with(engine, class.name, class.presets, true))
+}
+
+fn first_of(module: &str) -> &str {
+    module.split('.').next().unwrap_or_default()
+}
+
+/// The engine that a class of a module starts, if it does.
+fn engine_of(text: &str, module: &str, name: &str) -> Option<Engine> {
+    let is_sglang = match name {
+        "Engine" | "ServerArgs" => module.starts_with("sgl") || text.contains("sglang"),
+        "Runtime" => is_package(first_of(module)) && module.starts_with("sgl"),
+        // A function of SGLang's tests and benchmarks.
+        STARTER_OF_SGLANG => true,
+        _ => false,
+    };
+    let is_vllm = matches!(name, "LLM" | "EngineArgs" | "AsyncEngineArgs") && text.contains("vllm");
+    match () {
+        () if is_sglang => Some(Engine::Sglang),
+        () if is_vllm => Some(Engine::Vllm),
+        () => None,
+    }
 }
 
 /// Whether the program does something else where the class refuses a keyword.
@@ -90,23 +120,27 @@ fn handles_types(handler: &str) -> bool {
 }
 
 /// A call as the command line that gives an engine the same arguments; `None` if it has none.
-pub fn command<'t>(text: &'t str, names: &Names<'t>, started: Started, call: Node<'t>) -> Option<Composed> {
-    let name = call.child_by_field_name("function")?;
-    let function = span(name);
+pub fn command<'t>(text: &'t str, names: &Names<'t>, started: &Started<'t>, call: Node<'t>) -> Option<Composed> {
+    let function = span(call.child_by_field_name("function")?);
     let arguments = call.child_by_field_name("arguments")?;
-    let last = text.get(name.byte_range())?.rsplit('.').next();
-    if last == Some(STARTER_OF_SGLANG) {
+    if started.name == STARTER_OF_SGLANG {
         return server(text, names, function, arguments);
     }
     let is_vllm = started.engine == Engine::Vllm;
-    let mut call = Call { text, names, started, composed: Composed::default() };
+    let mut call = Call { text, names, started, composed: Composed::default(), branches: Composed::default() };
     call.composed.put_for(if is_vllm { "vllm serve" } else { "python3 -m sglang.launch_server" }, function);
-    if last == Some(OF_RAY) {
+    if started.name == OF_RAY {
         let given = named_children(arguments).into_iter().find_map(|one| value_of(text, one, "engine_kwargs"))?;
-        return (call.splat(given)? > 0).then_some(call.composed);
+        return (call.splat(given)? > 0).then(|| call.finished());
     }
+    let own = named_children(arguments);
+    let is_replaced = |preset: &Node<'t>| {
+        let name = preset.child_by_field_name("name").and_then(|name| text.get(name.byte_range()));
+        name.is_some_and(|name| own.iter().any(|argument| value_of(text, *argument, name).is_some()))
+    };
+    let presets = started.presets.iter().filter(|preset| !is_replaced(preset)).copied();
     let (mut keywords, mut is_first) = (0, true);
-    for argument in named_children(arguments) {
+    for argument in presets.chain(own.iter().copied()) {
         match argument.kind() {
             "keyword_argument" => {
                 keywords += 1;
@@ -123,7 +157,7 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, started: Started, call: Nod
         }
         is_first = false;
     }
-    (keywords > 0).then_some(call.composed)
+    (keywords > 0).then(|| call.finished())
 }
 
 /// The command of a server of SGLang: `popen_launch_server(model, url, other_args=[…])`. `None` if
@@ -157,8 +191,10 @@ fn value_of<'t>(text: &str, argument: Node<'t>, name: &str) -> Option<Node<'t>> 
 struct Call<'t, 'n> {
     text: &'t str,
     names: &'n Names<'t>,
-    started: Started,
+    started: &'n Started<'t>,
     composed: Composed,
+    /// The steps of the array with keywords that branches give.
+    branches: Composed,
 }
 
 impl<'t> Call<'t, '_> {
@@ -173,7 +209,33 @@ impl<'t> Call<'t, '_> {
                 false => self.flag((&pair.name, pair.place), pair.value),
             }
         }
-        Some(pairs.known.len())
+        for pair in &pairs.perhaps {
+            self.flag_of_branch(pair);
+        }
+        Some(pairs.known.len() + pairs.perhaps.len())
+    }
+
+    /// A keyword that a branch gives: a word of an array, to which a branch of a script adds it.
+    fn flag_of_branch(&mut self, pair: &DictionaryPair<'t>) {
+        let main = std::mem::take(&mut self.composed);
+        self.composed.write(&format!("if maybe; then :\n{BRANCHES}+=("));
+        self.flag((&pair.name, pair.place), pair.value);
+        self.composed.write(" )\nfi\n");
+        let branch = std::mem::replace(&mut self.composed, main);
+        self.branches.append(&branch);
+    }
+
+    /// The whole command, after the steps of its array.
+    fn finished(mut self) -> Composed {
+        if self.branches.text.is_empty() {
+            return self.composed;
+        }
+        let mut whole = Composed::default();
+        whole.write(&format!("{BRANCHES}=()\n"));
+        whole.append(&self.branches);
+        self.composed.write(&format!(" \"${{{BRANCHES}[@]}}\"\n"));
+        whole.append(&self.composed);
+        whole
     }
 
     fn keyword(&mut self, argument: Node<'t>) -> Option<()> {
@@ -185,6 +247,9 @@ impl<'t> Call<'t, '_> {
 
     /// The flag of a keyword; `None` if the call gives it otherwise.
     fn spelling(&mut self, name: &str, given: Node<'t>) -> Option<String> {
+        if self.started.name == "Runtime" && name == OF_RUNTIME {
+            return None;
+        }
         if NO_FLAGS.contains(&name) {
             unknown(&mut self.composed, given);
             return None;

@@ -13,6 +13,8 @@ use super::{
 #[derive(Default)]
 pub struct DictionaryPairs<'t> {
     pub known: Vec<DictionaryPair<'t>>,
+    /// Keys that a branch gives, and nothing else.
+    pub perhaps: Vec<DictionaryPair<'t>>,
     /// What may give others.
     pub others: Vec<Node<'t>>,
 }
@@ -109,6 +111,7 @@ impl<'t> DictionaryPairs<'t> {
             self.known.iter_mut().for_each(|pair| pair.may_change = true);
         }
         self.others.extend(other.others);
+        self.perhaps.extend(other.perhaps);
         other.known.into_iter().for_each(|pair| self.set(pair));
     }
 
@@ -145,9 +148,11 @@ impl<'t> DictionaryPairs<'t> {
             return Some(());
         }
         self.others.extend(own.others);
-        for pair in own.known {
+        let is_followed = is_in_branch(update, used);
+        for pair in own.known.into_iter().chain(own.perhaps) {
             match self.known.iter_mut().find(|known| known.name == pair.name) {
                 Some(known) => known.may_change = true,
+                None if is_followed => self.perhaps.push(pair),
                 None => self.others.push(pair.value),
             }
         }
@@ -157,8 +162,22 @@ impl<'t> DictionaryPairs<'t> {
     /// Gives a key its last value.
     fn set(&mut self, pair: DictionaryPair<'t>) {
         self.known.retain(|own| own.name != pair.name);
+        self.perhaps.retain(|own| own.name != pair.name);
         self.known.push(pair);
     }
+}
+
+/// Whether a statement is in a branch of the function that also contains the expression after it,
+/// so that either it is executed before, or not at all.
+fn is_in_branch(statement: Node<'_>, used: Node<'_>) -> bool {
+    let mut around = statement.parent();
+    while let Some(node) = around.filter(|node| node.kind() != "function_definition") {
+        if node.start_byte() <= used.start_byte() && used.end_byte() <= node.end_byte() {
+            return true;
+        }
+        around = node.parent();
+    }
+    around.is_some_and(|node| node.start_byte() <= used.start_byte() && used.end_byte() <= node.end_byte())
 }
 
 /// Whether a statement is executed whenever the expression after it is.

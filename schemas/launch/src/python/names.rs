@@ -9,6 +9,7 @@ use tree_sitter::Node;
 
 use super::{
     super::condition::{Refined, Tested},
+    aliases::Aliases,
     conditions::{constant, facts_at},
     nodes::{identifier, named_children},
 };
@@ -32,8 +33,10 @@ pub struct Names<'t> {
     /// Names that the program defines as classes, or imports from other modules than those of the
     /// engines.
     foreign: HashSet<&'t str>,
-    /// Names that the program imports from an engine's own package.
-    own: HashSet<&'t str>,
+    /// Names that the program imports from an engine's own package, with the module.
+    own: HashMap<&'t str, &'t str>,
+    /// Other names of modules and classes.
+    aliases: Aliases<'t>,
     /// Lists whose words are a part of a command that was found.
     taken: RefCell<HashSet<usize>>,
     /// Number of inspected expressions.
@@ -70,6 +73,7 @@ const ADDS: [&str; 4] = ["append", "extend", "insert", "remove"];
 impl<'t> Names<'t> {
     /// Records what a node says about a name.
     pub fn note(&mut self, text: &'t str, node: Node<'t>) {
+        self.aliases.note(text, node);
         match node.kind() {
             "assignment" if subscripted(text, node).is_some() => {
                 let name = subscripted(text, node);
@@ -162,7 +166,7 @@ impl<'t> Names<'t> {
         let imported = node.children_by_field_name("name", &mut cursor);
         let names = imported.filter_map(|name| text.get(name.byte_range()));
         if is_package(module.split('.').next().unwrap_or_default()) {
-            self.own.extend(names);
+            self.own.extend(names.map(|name| (name, module)));
         } else if !module.split('.').any(is_engines) {
             self.foreign.extend(names);
         }
@@ -170,7 +174,17 @@ impl<'t> Names<'t> {
 
     /// Whether a name is imported from an engine's own package, and from nowhere else.
     pub fn is_own(&self, name: &str) -> bool {
-        self.own.contains(name) && !self.foreign.contains(name)
+        self.own.contains_key(name) && !self.foreign.contains(name)
+    }
+
+    /// The engine's module that a name is imported from; empty if it is none.
+    pub fn module_of(&self, name: &str) -> &'t str {
+        self.own.get(name).copied().unwrap_or_default()
+    }
+
+    /// Other names of modules and classes.
+    pub fn aliases(&self) -> &Aliases<'t> {
+        &self.aliases
     }
 
     /// Whether a name is that of a class of the program, or is imported from a module that does not

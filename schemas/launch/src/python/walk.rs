@@ -73,7 +73,10 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
         }
         "call" => {
             let started = call::started(text, names, node);
-            let found = started.and_then(|started| Some((started, call::command(text, names, started, node)?)));
+            let found = started.and_then(|started| {
+                let command = call::command(text, names, &started, node)?;
+                Some((started, command))
+            });
             found.map_or(NodeContent::Deeper, |(Started { callee, is_tried, .. }, command)| {
                 NodeContent::PythonCommand(PythonCommand {
                     command,

@@ -7,7 +7,7 @@ use super::{
         command::{CommandText, Field},
         shell::{self, Chunk, HereDocument, Operator, ShellWord, WordPart, WordParts, printed_document},
     },
-    Interpreter, ShellVariable, Used,
+    Interpreter, ShellVariable, Used, arithmetic,
     control_flow::{Branch, Conditional},
 };
 
@@ -180,6 +180,15 @@ impl<'a> Interpreter<'a> {
                 WordPart::Sequence { first, step, last } => whole.push_str(&numbers(*first, *step, *last)?.join(" ")),
                 WordPart::Printed { body, is_verbatim, strips_tabs, .. } => {
                     whole.push_str(&self.printed(&printed_document(*body, *is_verbatim, *strips_tabs), used)?);
+                }
+                WordPart::Arithmetic(inside) => {
+                    let expression = *inside;
+                    let mut value_of = |name: &'a str| {
+                        let scalar = self.scalars.get(name)?;
+                        used.scalars.push(name);
+                        scalar.value.known()?.trim().parse().ok()
+                    };
+                    whole.push_str(&arithmetic::value(expression, &mut value_of)?.to_string());
                 }
                 WordPart::Elements(_) | WordPart::Opaque => return None,
             }

@@ -29,7 +29,7 @@ fn collect(part: &WordPart<'_>, names: &mut BTreeSet<String>) -> Option<()> {
         }
         WordPart::Variable { name, .. } if name.starts_with(|first: char| first.is_ascii_digit()) => return None,
         WordPart::Variable { name, .. } => _ = names.insert((*name).to_owned()),
-        WordPart::Printed { .. } | WordPart::Opaque => return None,
+        WordPart::Printed { .. } | WordPart::Arithmetic(_) | WordPart::Opaque => return None,
     }
     Some(())
 }

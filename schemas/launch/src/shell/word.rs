@@ -172,7 +172,11 @@ impl<'a> ShellReader<'a> {
             Some(b'(') => match self.hopeless.end_of(Opener::Parenthesis, self.bytes(), self.at + 2) {
                 Some(end) => {
                     let inside = self.slice(self.at + 2, end - 1);
-                    parts.push(printed(inside, self.at + 2, quoted).unwrap_or_else(|| sequence(inside)));
+                    let arithmetic = inside.strip_prefix('(').and_then(|inside| inside.strip_suffix(')'));
+                    parts.push(match arithmetic {
+                        Some(inside) => WordPart::Arithmetic(inside),
+                        None => printed(inside, self.at + 2, quoted).unwrap_or_else(|| sequence(inside)),
+                    });
                     self.at = end;
                 }
                 None => self.unclosed(2, parts),

@@ -1,11 +1,14 @@
 //! What a template leaves of its text: statements that leave nothing are taken away, and of the
-//! branches of a block one is read.
+//! branches of a block one is read, or none.
 
 use std::ops::Range;
 
 use schemas::text::Span;
 
-use super::statements::{Effect, Statement, statements};
+use super::{
+    choices::{Choice, Tested},
+    statements::{Effect, Statement, statements},
+};
 
 /// Longest block within a line that is replaced by the braces of one expression.
 const LONGEST_EXPRESSION: usize = 100;
@@ -23,23 +26,24 @@ pub struct Rendered {
 /// A block that is open.
 struct OpenBlock {
     start: usize,
+    /// What it tests, if it is a condition.
+    tested: Option<Tested>,
     /// The end of the statement that opened it.
     inner: usize,
     /// The statements between its branches.
     dividers: Vec<Span>,
 }
 
-/// Reads a template with the branch of each block that has this number, or with the first one of
-/// those that have fewer; `None` where there is no statement that decides what exists, or where
-/// blocks do not close. `joins_lines` says whether a line end may become a blank, as it may in
-/// YAML.
-pub fn rendered(text: &str, joins_lines: bool, number: usize) -> Option<Rendered> {
+/// Reads a template with the branches of a choice; `None` where there is no statement that decides
+/// what exists, or where blocks do not close. `joins_lines` says whether a line end may become a
+/// blank, as it may in YAML.
+pub fn rendered(text: &str, joins_lines: bool, choice: &Choice) -> Option<Rendered> {
     let all = statements(text);
     if all.iter().all(|one| one.effect == Effect::Output) {
         return None;
     }
     let (filled, void) = (text.as_bytes().to_vec(), vec![false; text.len()]);
-    let mut reader = Reader { text, filled, void, number, blocks: Vec::new(), others: Vec::new() };
+    let mut reader = Reader { text, filled, void, choice, blocks: Vec::new(), others: Vec::new() };
     let mut open: Vec<OpenBlock> = Vec::new();
     for Statement { span, effect, trims } in &all {
         match effect {
@@ -47,7 +51,8 @@ pub fn rendered(text: &str, joins_lines: bool, number: usize) -> Option<Rendered
             Effect::Silent => reader.remove(span.range(), *trims),
             Effect::Opens => {
                 reader.remove(span.range(), *trims);
-                open.push(OpenBlock { start: span.start, inner: span.end, dividers: Vec::new() });
+                let tested = Tested::by(text.get(span.range()).unwrap_or_default());
+                open.push(OpenBlock { start: span.start, tested, inner: span.end, dividers: Vec::new() });
             }
             Effect::Divides => {
                 open.last_mut()?.dividers.push(*span);
@@ -69,8 +74,7 @@ struct Reader<'a> {
     filled: Vec<u8>,
     /// Which bytes leave nothing.
     void: Vec<bool>,
-    /// The branch of each block that is read.
-    number: usize,
+    choice: &'a Choice,
     blocks: Vec<Span>,
     others: Vec<Span>,
 }
@@ -97,10 +101,10 @@ impl Reader<'_> {
             return;
         }
         self.remove(closing.range(), is_void);
-        let read = if self.number > block.dividers.len() { 0 } else { self.number };
+        let read = self.choice.branch(block.tested.as_ref(), block.dividers.len());
         let mut start = block.inner;
         for (branch, end) in block.dividers.iter().map(|divider| divider.start).chain([closing.start]).enumerate() {
-            if branch != read {
+            if Some(branch) != read {
                 self.remove(start..end, true);
             }
             let divider = block.dividers.get(branch).map_or(end, |divider| divider.end);
@@ -108,7 +112,7 @@ impl Reader<'_> {
             start = divider;
         }
         self.blocks.push(whole);
-        self.others.extend((read > 0).then_some(whole));
+        self.others.extend((read != Some(0)).then_some(whole));
     }
 
     /// Replaces a block within a line by one expression whose value is not known.
@@ -181,7 +185,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, joins_lines: bool, expected: &str) {
-        let found = rendered(text, joins_lines, 0).expect(text);
+        let found = rendered(text, joins_lines, &Choice::default()).expect(text);
         assert_eq!(found.text.len(), text.len(), "{text}");
         let lines: Vec<&str> = found.text.split('\n').map(str::trim_end).collect();
         assert_eq!(lines.join("\n"), expected, "{text}");
@@ -214,7 +218,7 @@ mod tests {
     fn of_branches_each_is_read_by_its_number() {
         let text = "{% if a %}\nb\n{% elif c %}\nd\n{% else %}\ne\n{% endif %}\nf\n";
         for (number, expected) in [(0, "b f"), (1, "d f"), (2, "e f"), (3, "b f")] {
-            let found = rendered(text, false, number).expect(text);
+            let found = rendered(text, false, &Choice::of_number(number)).expect(text);
             assert_eq!(found.text.split_whitespace().collect::<Vec<_>>().join(" "), expected);
             assert_eq!((found.blocks.len(), found.others.len()), (1, usize::from(expected != "b f")));
         }
@@ -223,7 +227,7 @@ mod tests {
     #[test]
     fn texts_without_closed_blocks_are_no_templates() {
         for text in ["{{ .x }}", "{{- if .x }}\na\n", "{{- end }}\n", "{{ else }}{{ end }}", ""] {
-            assert_eq!(rendered(text, true, 0), None, "{text}");
+            assert_eq!(rendered(text, true, &Choice::default()), None, "{text}");
         }
     }
 }

@@ -19,6 +19,13 @@ pub(crate) enum Platform {
     Other,
 }
 
+impl Platform {
+    /// Whether the engine's own code runs on it, without a plugin.
+    pub(super) fn is_gpu(self) -> bool {
+        matches!(self, Self::Cuda | Self::Rocm)
+    }
+}
+
 /// Substrings of words of a launch, its image and its variables, each of one platform.
 const MARKS: [(&str, Platform); 9] = [
     ("ascend", Platform::Ascend),

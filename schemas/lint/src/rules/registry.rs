@@ -195,6 +195,7 @@ rules! {
     scheduler::sd199_two_attention_backends,
     scheduler::sd200_decoupled_spec_endpoints,
     scheduler::sd201_variable_not_read,
+    scheduler::sd202_flags_refused,
     vllm::vl01_draft_vocabulary,
     vllm::vl02_num_speculative_tokens_missing,
     vllm::vl03_draft_context,
@@ -228,6 +229,12 @@ rules! {
     vllm::vl33_vllm_block_draft_width,
     vllm::vl34_context_lowered,
     vllm::vl35_vllm_variable_not_read,
+    vllm::vl36_vllm_flags_refused,
+    vllm::vl37_target_heads,
+    vllm::vl38_experts_of_dense_target,
+    vllm::vl39_draft_slots,
+    vllm::vl40_quantization_of_target,
+    vllm::vl41_cache_format_of_target,
 }
 
 #[cfg(test)]

@@ -222,11 +222,18 @@ pub(super) fn count(number: usize, thing: &str) -> String {
 /// The name without dashes of a flag of vLLM that is given by its short name
 /// (`engine/arg_utils.py`).
 pub(super) fn vllm_long_name(written: &str) -> Option<&'static str> {
-    const SHORT: [(&str, &str); 5] = [
+    const SHORT: [(&str, &str); 12] = [
         ("-cc", "compilation-config"),
         ("-dcp", "decode-context-parallel-size"),
         ("-dp", "data-parallel-size"),
+        ("-dpe", "data-parallel-external-lb"),
+        ("-dph", "data-parallel-hybrid-lb"),
+        ("-dpl", "data-parallel-size-local"),
+        ("-ep", "enable-expert-parallel"),
+        ("-n", "nnodes"),
+        ("-pcp", "prefill-context-parallel-size"),
         ("-pp", "pipeline-parallel-size"),
+        ("-r", "node-rank"),
         ("-tp", "tensor-parallel-size"),
     ];
     SHORT.iter().find(|(short, _)| *short == written).map(|(_, long)| *long)

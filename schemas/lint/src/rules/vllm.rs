@@ -33,6 +33,12 @@ pub(super) mod vl32_model_runner;
 pub(super) mod vl33_vllm_block_draft_width;
 pub(super) mod vl34_context_lowered;
 pub(super) mod vl35_vllm_variable_not_read;
+pub(super) mod vl36_vllm_flags_refused;
+pub(super) mod vl37_target_heads;
+pub(super) mod vl38_experts_of_dense_target;
+pub(super) mod vl39_draft_slots;
+pub(super) mod vl40_quantization_of_target;
+pub(super) mod vl41_cache_format_of_target;
 
 mod eagle3_targets;
 

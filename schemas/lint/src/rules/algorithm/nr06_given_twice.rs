@@ -28,7 +28,7 @@
 //! ```
 //!
 //! ```launch bad
-//! vllm serve target --nnodes 2 --master-addr node0 --master-addr 29500
+//! vllm serve target --tensor-parallel-size 2 --nnodes 2 --master-addr node0 --master-addr 29500
 //! ```
 //!
 //! ```launch bad
@@ -47,7 +47,7 @@
 //! ```
 //!
 //! ```launch good
-//! vllm serve target --nnodes 2 --master-addr node0 --master-port 29500
+//! vllm serve target --tensor-parallel-size 2 --nnodes 2 --master-addr node0 --master-port 29500
 //! ```
 //!
 //! ## Versions

@@ -21,17 +21,17 @@
 //!
 //! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm STANDALONE --speculative-draft-model-path draft --max-running-requests 16 \
-//!   --enable-lora --attention-backend fa3
+//!   --lora-paths a=adapter --attention-backend fa3
 //! ```
 //!
 //! ```launch bad version:0.5.9
-//! sglang serve --model-path target --speculative-algorithm EAGLE --enable-lora --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! sglang serve --model-path target --speculative-algorithm EAGLE --lora-paths a=adapter --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
 //! ## Use instead
 //!
 //! ```launch good version:0.5.23
-//! sglang serve --model-path target --speculative-algorithm EAGLE --enable-lora --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! sglang serve --model-path target --speculative-algorithm EAGLE --lora-paths a=adapter --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
 //! ## Versions

@@ -1,0 +1,193 @@
+//! Which branches of a template are read together: blocks with the same condition have the same
+//! outcome.
+
+use std::collections::BTreeMap;
+
+use super::statements::{Effect, Statement, statements};
+
+/// Maximum number of choices that are tried.
+const MOST_CHOICES: usize = 64;
+/// Maximum number of branches of a block that are read.
+const MOST_BRANCHES: usize = 8;
+/// Maximum number of blocks that are open in one another.
+const DEEPEST: usize = 64;
+
+/// What a block tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tested {
+    /// The condition without blanks around its words, and without `not`.
+    condition: String,
+    is_negated: bool,
+}
+
+/// The branches that are read: 0 is the first one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Of blocks whose condition is not among the others; the first one of those that have fewer.
+    number: usize,
+    /// By condition. A block without this branch leaves nothing.
+    by_condition: BTreeMap<String, usize>,
+}
+
+/// A condition in a text.
+#[derive(Default)]
+struct Uses {
+    plain: bool,
+    negated: bool,
+    /// The largest number of further branches of a block with it.
+    dividers: usize,
+}
+
+impl Tested {
+    /// The condition of the statement that opens a block: `{{ if .x }}`, `{% if not x %}`,
+    /// `{{#unless x}}`.
+    pub fn by(statement: &str) -> Option<Self> {
+        let inside = statement.trim_matches(|letter: char| "{}%<>-+~#= ".contains(letter) || letter.is_whitespace());
+        let (word, condition) = inside.split_once(char::is_whitespace)?;
+        let words: Vec<&str> = condition.split_whitespace().collect();
+        let is_unless = match word {
+            "if" => false,
+            "unless" => true,
+            _ => return None,
+        };
+        let (is_not, rest) = match words.as_slice() {
+            // `not` of Jinja may be about the first of several parts only.
+            ["not", rest @ ..] if rest.len() == 1 => (true, rest),
+            rest => (false, rest),
+        };
+        (!rest.is_empty()).then(|| Self { condition: rest.join(" "), is_negated: is_unless != is_not })
+    }
+}
+
+impl Choice {
+    #[cfg(test)]
+    pub fn of_number(number: usize) -> Self {
+        Self { number, ..Self::default() }
+    }
+
+    /// The branch of a block with this many dividers; `None` if it leaves nothing.
+    pub fn branch(&self, tested: Option<&Tested>, dividers: usize) -> Option<usize> {
+        let chosen = tested.and_then(|tested| Some((tested, *self.by_condition.get(&tested.condition)?)));
+        let branch = match chosen {
+            None => return Some(if self.number > dividers { 0 } else { self.number }),
+            Some((tested, branch)) if tested.is_negated => usize::from(branch == 0),
+            Some((_, branch)) => branch,
+        };
+        (branch <= dividers).then_some(branch)
+    }
+
+    /// The first branches, in which conditions that a text uses with `not` as well hold.
+    pub fn first(text: &str) -> Self {
+        let of_both = uses(text).into_iter().filter(|(_, uses)| uses.plain && uses.negated);
+        Self { number: 0, by_condition: of_both.map(|(condition, _)| (condition, 0)).collect() }
+    }
+
+    /// Further choices: the second branch of every block, the third one and so on, and the other
+    /// branches of one condition at a time with the first ones of the rest.
+    pub fn others(text: &str) -> Vec<Self> {
+        let first = Self::first(text);
+        let uses = uses(text);
+        let branches_of = |uses: &Uses| match (uses.plain && uses.negated, uses.dividers) {
+            (true, dividers) => dividers.max(1),
+            (false, dividers) => dividers,
+        };
+        let most = uses.values().map(branches_of).max().unwrap_or_default().min(MOST_BRANCHES - 1);
+        let further = |number: usize| {
+            let with = uses.iter().filter(|(_, uses)| branches_of(uses) >= number);
+            let mut choice = Self { number, ..first.clone() };
+            choice.by_condition.extend(with.map(|(condition, _)| (condition.clone(), number)));
+            choice
+        };
+        let mut all: Vec<Self> = (1..=most.max(MOST_BRANCHES / 2)).map(further).collect();
+        let varied = uses.iter().filter(|(_, uses)| branches_of(uses) > 0);
+        if varied.clone().count() > 1 {
+            for (condition, uses) in varied {
+                for branch in 1..=branches_of(uses) {
+                    let mut choice = first.clone();
+                    choice.by_condition.insert(condition.clone(), branch);
+                    all.push(choice);
+                }
+            }
+        }
+        all.truncate(MOST_CHOICES);
+        all
+    }
+}
+
+/// The conditions of a text.
+fn uses(text: &str) -> BTreeMap<String, Uses> {
+    let mut found: BTreeMap<String, Uses> = BTreeMap::new();
+    let mut open: Vec<(Option<Tested>, usize)> = Vec::new();
+    for Statement { span, effect, .. } in statements(text) {
+        match effect {
+            Effect::Opens if open.len() < DEEPEST => {
+                open.push((Tested::by(text.get(span.range()).unwrap_or_default()), 0));
+            }
+            Effect::Divides => open.iter_mut().next_back().into_iter().for_each(|(_, dividers)| *dividers += 1),
+            Effect::Closes => {
+                let Some((Some(tested), dividers)) = open.pop() else { continue };
+                let uses = found.entry(tested.condition).or_default();
+                uses.plain |= !tested.is_negated;
+                uses.negated |= tested.is_negated;
+                uses.dividers = uses.dividers.max(dividers);
+            }
+            Effect::Opens | Effect::Silent | Effect::Output => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::branches::rendered, *};
+
+    fn words(text: &str, choice: &Choice) -> String {
+        let found = rendered(text, false, choice).expect(text);
+        found.text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    fn check(text: &str, expected: &[&str]) {
+        let all: Vec<String> =
+            [Choice::first(text)].iter().chain(&Choice::others(text)).map(|choice| words(text, choice)).collect();
+        let mut distinct: Vec<&str> = all.iter().map(String::as_str).collect();
+        distinct.dedup();
+        let mut seen: Vec<&str> = Vec::new();
+        distinct.retain(|text| {
+            !seen.contains(text) && {
+                seen.push(text);
+                true
+            }
+        });
+        assert_eq!(distinct, expected, "{text}");
+    }
+
+    #[test]
+    fn blocks_with_one_condition_have_one_outcome() {
+        check("{% if a %}\nb\n{% else %}\nc\n{% endif %}\n{% if a %}\nd\n{% endif %}\n", &["b d", "c"]);
+        check("{{ if .a }}\nb\n{{ end }}\n{{ if not .a }}\nc\n{{ end }}\n", &["b", "c"]);
+        check("{{#if a}}\nb\n{{/if}}\n{{#unless a}}\nc\n{{/unless}}\n", &["b", "c"]);
+    }
+
+    #[test]
+    fn branches_of_different_conditions_are_combined() {
+        let text = "{% if a %}\nb\n{% else %}\nc\n{% endif %}\n{% if d %}\ne\n{% else %}\nf\n{% endif %}\n";
+        check(text, &["b e", "c f", "c e", "b f"]);
+    }
+
+    #[test]
+    fn more_than_four_branches_are_read_up_to_a_limit() {
+        let branches: String = (1..20).map(|number| format!("{{% elif n == {number} %}}\nb{number}\n")).collect();
+        let text = format!("{{% if n == 0 %}}\nb0\n{branches}{{% endif %}}\n");
+        let expected: Vec<String> = (0..MOST_BRANCHES).map(|number| format!("b{number}")).collect();
+        check(&text, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_no_condition_is_read_by_its_number() {
+        assert_eq!(Tested::by("{{- range .x }}"), None);
+        assert_eq!(Tested::by("{% if %}"), None);
+        let both = Tested::by("{% if not a and b %}").expect("a condition");
+        assert!(!both.is_negated);
+        check("{{ range .x }}\na\n{{ end }}\nb\n", &["a b"]);
+    }
+}
