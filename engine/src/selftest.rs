@@ -544,11 +544,11 @@ mod tests {
 
     #[test]
     fn look_ups_with_drafts_of_every_kind_change_nothing_in_the_emulator() {
-        let plan = Plan { batches: &[3], tokens: 10, ..QUICK };
+        let plan = Plan { batches: &[3], tokens: 12, ..QUICK };
         let models = RandomModels::write().expect("a folder");
         for pair in [Pair::Eagle, Pair::Qwen35, Pair::GptOss, Pair::Dflash, Pair::Dspark, Pair::Standalone] {
             let mut checks = Vec::new();
-            let setting = Setting::new(DeviceChoice::Emulator, 1, "float32", pair, 4);
+            let setting = Setting::new(DeviceChoice::Emulator, 1, "float32", pair, 64);
             check_joined(&models, setting, plan, "it", &mut |check| checks.push(check)).expect("it runs");
             let broken: Vec<&Check> = checks.iter().filter(|check| check.failure.is_some()).collect();
             // Two for each rule.
