@@ -4,7 +4,7 @@
 //! layer and convolved. Both are kept until the accepted path is committed: a state is read once to
 //! verify a tree, and read and written once to commit.
 
-use super::{Groups, Kernels, Rows, address, check_ints, delta_convolve::CONVOLVE, grid, int};
+use super::{Groups, Kernels, Rows, address, check_ints, grid, int};
 use crate::{
     device::{Arg, DeviceError, Element, Geometry, Kernel, KernelFile, Slice, Split},
     reference::DeltaSizes,
@@ -12,6 +12,9 @@ use crate::{
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "delta.cu", text: include_str!("../../cuda/delta.cu"), split: Split::Shared };
+
+pub(super) const CONVOLVE: KernelFile =
+    KernelFile { name: "delta_convolve.cu", text: include_str!("../../cuda/delta_convolve.cu"), split: Split::Shared };
 
 /// Columns of a state per block.
 const COLUMNS: usize = 32;

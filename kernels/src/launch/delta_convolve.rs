@@ -2,16 +2,13 @@
 
 use super::{
     DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaWeights, Groups, Kernels, address, check_ints,
-    delta::{options, ranges, refused_delta},
+    delta::{CONVOLVE, options, ranges, refused_delta},
     grid, int,
 };
 use crate::{
-    device::{Arg, DeviceError, KernelFile, Slice, Split},
+    device::{Arg, DeviceError, Slice},
     reference::DeltaSizes,
 };
-
-pub(super) const CONVOLVE: KernelFile =
-    KernelFile { name: "delta_convolve.cu", text: include_str!("../../cuda/delta_convolve.cu"), split: Split::Shared };
 
 /// Maximum number of rows of a channel that a thread convolves, one after the other.
 const MOST_TILE: usize = 16;

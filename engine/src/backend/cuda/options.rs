@@ -9,7 +9,7 @@ use crate::{
     spec::{DraftSpec, PromptLookup, TargetSpec},
 };
 
-/// Options of a [`CudaBackend`].
+/// Options of a [`CudaBackend`](super::CudaBackend).
 #[derive(Clone, Debug, PartialEq)]
 pub struct CudaOptions {
     /// Type of weights, activations and caches.
