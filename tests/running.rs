@@ -507,7 +507,7 @@ fn what_is_wrong_with_an_address_is_said() {
         (vec!["--url", nothing.as_str()], 2, "--prompts FILE, --request-log FILE, or --input-len N"),
         (vec!["run.sh"], 2, "--prompts FILE, --request-log FILE, or --input-len N"),
         (vec!["run.sh", "--url", nothing.as_str()], 2, "cannot be used with"),
-        (vec![], 2, "<FILE>"),
+        (vec![], 2, "give the launch file to tune, such as `spectune tune run.sh"),
     ] {
         let ended = spectune(folder.path(), &[&["tune"], arguments.as_slice()].concat());
         let reported = words(&ended);
