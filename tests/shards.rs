@@ -204,6 +204,12 @@ fn job_files_are_printed_for_checked_sweeps_only() {
     let broken = spectune(&folder, &["sweep", "broken.toml", "--emit", "slurm"], &[], 2, &["broken.toml"]);
     assert!(broken.stdout.is_empty());
     assert!(!folder.path().join("results").exists(), "nothing is measured");
-    spectune(&folder, &["merge", "nothing", "--out", "out"], &[], 2, &["nothing/journal.jsonl"]);
+    spectune(
+        &folder,
+        &["merge", "nothing", "--out", "out"],
+        &[],
+        2,
+        &["no journal.jsonl", "there is no folder nothing"],
+    );
     spectune(&folder, &["merge", "nothing"], &[], 2, &["--out"]);
 }
