@@ -190,15 +190,15 @@ fn stops_and_goes_on(algorithm: &str, head: &Path, more: &str) {
     );
     let file = file_for(algorithm, &settings);
     let (whole, parted) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-    let one = finished(train(&file, head, whole.path(), 16, None));
+    let one = finished(train(&file, head, whole.path(), 64, None));
     for most in [2, 4] {
-        let outcome = train(&file, head, parted.path(), 16, Some(most));
+        let outcome = train(&file, head, parted.path(), 64, Some(most));
         assert!(matches!(outcome, RunOutcome::Interrupted { .. }), "{outcome:?}");
         // Leftovers of a kill.
         fs::write(parted.path().join(".checkpoint.safetensors.part"), b"half").expect("written");
         fs::create_dir_all(parted.path().join("heads/step-999999")).expect("made");
     }
-    let other = finished(train(&file, head, parted.path(), 16, None));
+    let other = finished(train(&file, head, parted.path(), 64, None));
     let checkpoint = |folder: &Path| -> PathBuf { folder.join("checkpoint.safetensors") };
     let values =
         |folder: &Path| candle_core::safetensors::load(checkpoint(folder), &candle_core::Device::Cpu).expect("values");
@@ -222,7 +222,7 @@ fn a_head_that_is_no_better_is_not_written() {
         "[training]\nsteps = 2\nbatch_size = 2\nunroll = 2\nlearning_rate = 1e-12\n[stop]\nevaluate_every = 1\n";
     let out = tempfile::tempdir().expect("a folder");
     let head = repository("models/tiny/eagle3");
-    let Finished { record, head } = *finished(train(&file(settings), &head, out.path(), 16, None));
+    let Finished { record, head } = *finished(train(&file(settings), &head, out.path(), 64, None));
     assert!(!record.verdict.better && head.is_none() && record.models.after.is_none());
     assert!(!out.path().join("head").exists());
     assert!(!record.baseline.is_empty());
@@ -233,7 +233,7 @@ fn a_folder_of_another_run_is_left_alone() {
     let out = tempfile::tempdir().expect("a folder");
     let head = repository("models/tiny/eagle3");
     let settings = |steps: usize| format!("[training]\nsteps = {steps}\nbatch_size = 2\nunroll = 2\n");
-    let _ = train(&file(&settings(1)), &head, out.path(), 16, None);
+    let _ = train(&file(&settings(1)), &head, out.path(), 64, None);
     let engine = Engine::load(options(Some(&head))).expect("it loads");
     let interrupted = AtomicBool::new(false);
     for (resume, steps, words) in [(false, 1, "--resume"), (true, 2, "other models, prompts or settings")] {
@@ -243,7 +243,7 @@ fn a_folder_of_another_run_is_left_alone() {
             file: &file,
             options: options(Some(&head)),
             steps_on: StepsOn::Processor,
-            sets: vec![LoadedPrompts { name: "demo".into(), prompts: prompts(&engine, 16) }],
+            sets: vec![LoadedPrompts { name: "demo".into(), prompts: prompts(&engine, 64) }],
             general: Vec::new(),
             out: out.path(),
             resume,

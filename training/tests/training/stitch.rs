@@ -163,11 +163,12 @@ fn a_layer_among_others_in_several_shards() {
 
 /// The error of a run on a target's own layer, which is refused.
 fn refused(folder: &Path) -> String {
-    let file = "[models]\ntarget = \"t\"\nalgorithm = \"NEXTN\"\n[tree]\nshape = \"3,1,4\"\nbatch = 0\n[[prompts]]\nfile = \"x\"\n";
+    let file = "[models]\ntarget = \"t\"\nalgorithm = \"NEXTN\"\n[tree]\nshape = \"3,1,4\"\nbatch = 0\n\
+                [stop]\nheld_out = 0.5\n[[prompts]]\nfile = \"x\"\n";
     let file = TrainFile::read(&Source::new("train.toml", file)).expect("a training file");
-    let prompts = (0..8).map(|from| {
+    let prompts = (0..24).map(|from| {
         let request = Request {
-            input_ids: tokens(16, 64)[from..from + 6].to_vec(),
+            input_ids: tokens(40, 64)[from..from + 6].to_vec(),
             sampling: SamplingParams::default(),
             stop: StopConditions { max_new_tokens: Some(8), ignore_eos: true, ..StopConditions::default() },
         };

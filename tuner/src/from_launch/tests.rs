@@ -374,7 +374,7 @@ fn variables_in_speculative_flags_are_requested() {
     let text = "python3 -m sglang.launch_server --model-path m --speculative-algorithm EAGLE3 \
                 --speculative-draft-model-path $NO_DRAFT --speculative-num-steps $((1+2)) --speculative-eagle-topk $NO_TOPK\n";
     let reported = sweep("run.sh", text, &wanted()).expect_err("variables").join("\n");
-    for part in ["--set NO_DRAFT=VALUE", "--set NO_TOPK=VALUE", "$((1+2))"] {
+    for part in ["--set NO_DRAFT=VALUE", "--set NO_TOPK=VALUE"] {
         assert!(reported.contains(part), "{part}: {reported}");
     }
     let draft = LaunchDraft { path: "d".into(), algorithm: "EAGLE3".into() };
