@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::bail;
-use schemas::{quoting::quoted, training_record::RUN_FILE};
+use schemas::{paths::folder_of, quoting::quoted, training_record::RUN_FILE};
 use tuner::{strategy::Shard, sweep::jobs::place};
 
 /// The folder of results with this name, if no other is given.
@@ -85,8 +85,7 @@ pub fn looks_like(folder: &Path) -> String {
     let name = folder.display();
     let has = |file: &str| folder.join(file).exists();
     if folder.is_file() {
-        let parent = folder.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        return format!("{name} is a file, in the folder {}", parent.display());
+        return format!("{name} is a file, in the folder {}", folder_of(folder).display());
     }
     if !folder.is_dir() {
         return format!("there is no folder {name}");

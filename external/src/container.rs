@@ -2,14 +2,11 @@
 //! neither the mark nor the process group of the client that started it reaches them: it is ended
 //! by its name.
 
-use std::{
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::{process::Command, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ServerError, mark::wait};
+use crate::{ServerError, brief_call::exit_code, mark::wait};
 
 /// Time for the runtime to respond, in addition to the time that a server has to finish its work.
 const LONGEST_CALL: Duration = Duration::from_secs(30);
@@ -76,20 +73,8 @@ impl Container {
     }
 }
 
-/// Runs a command without input and output; returns whether it succeeds in time.
+/// Runs a command; returns whether it succeeds in time.
 fn succeeds(words: &[String], longest: Duration) -> bool {
     let Some((program, arguments)) = words.split_first() else { return false };
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let Ok(mut child) = command.spawn() else { return false };
-    let mut status = None;
-    let ended = wait(longest, || {
-        status = child.try_wait().ok().flatten();
-        status.is_some()
-    });
-    if !ended {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    status.is_some_and(|status| status.success())
+    exit_code(Command::new(program).args(arguments), longest) == Some(0)
 }

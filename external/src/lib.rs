@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod brief_call;
 pub mod container;
 pub mod failure;
 pub mod http;

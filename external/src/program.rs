@@ -5,11 +5,11 @@ use std::{
     env, fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     time::Duration,
 };
 
-use crate::mark::wait;
+use crate::brief_call::exit_code;
 
 /// Longest time that an interpreter has to look a module up.
 const LONGEST_LOOKUP: Duration = Duration::from_secs(30);
@@ -56,11 +56,10 @@ pub fn look_up(command: &[String], env: &BTreeMap<String, String>, folder: Optio
     };
     let mut python = Command::new(program);
     python.args(options).args(["-c", LOOK_UP, module]).envs(env);
-    python.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if let Some(folder) = folder {
         python.current_dir(folder);
     }
-    match exit_code(&mut python) {
+    match exit_code(&mut python, LONGEST_LOOKUP) {
         Some(0) => ProgramState::Installed { name: module.to_owned(), place: program.clone() },
         Some(NO_MODULE) => ProgramState::NoModule { python: program.clone(), module: module.to_owned() },
         _ => ProgramState::Unknown,
@@ -88,22 +87,6 @@ fn file_of(program: &str, env: &BTreeMap<String, String>, folder: Option<&Path>)
     }
     let path = env.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"))?;
     env::split_paths(&path).map(|folder| folder.join(program)).find(is_program)
-}
-
-/// The exit code of a command; `None` if it does not run, or not end in time.
-fn exit_code(command: &mut Command) -> Option<i32> {
-    let mut child = command.spawn().ok()?;
-    let mut status = None;
-    let ended = wait(LONGEST_LOOKUP, || {
-        status = child.try_wait().ok().flatten();
-        status.is_some()
-    });
-    if !ended {
-        // It may have ended in between; either way it is not waited for any longer.
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    status?.code()
 }
 
 #[cfg(test)]

@@ -314,15 +314,11 @@ impl Kernels {
         weights: DeltaWeights<'_>,
         states: DeltaStates<'_>,
     ) -> Result<[Arg; 11], DeviceError> {
-        if let Some(reason) = refused_delta(sizes) {
-            return Err(DeviceError::Shape(reason));
-        }
+        self.check_delta(sizes, weights, states)?;
         let DeltaInputs { gates, gates_layer, convolved, rows, .. } = inputs;
         let convolved_layer = rows * sizes.channels();
         convolved.check(layers * convolved_layer * self.element.bytes())?;
         self.check_delta_layers(gates, gates_layer, rows, 2 * sizes.value_heads, layers)?;
-        weights.check(sizes, states.layers, self.element)?;
-        states.check(sizes, self.element)?;
         Ok([
             address(convolved),
             Arg::Long(convolved_layer as u64),
@@ -336,6 +332,20 @@ impl Kernels {
             int(sizes.key_heads),
             int(sizes.value_heads),
         ])
+    }
+
+    /// Checks that there are kernels for the sizes, and what all layers share.
+    pub(super) fn check_delta(
+        &self,
+        sizes: &DeltaSizes,
+        weights: DeltaWeights<'_>,
+        states: DeltaStates<'_>,
+    ) -> Result<(), DeviceError> {
+        if let Some(reason) = refused_delta(sizes) {
+            return Err(DeviceError::Shape(reason));
+        }
+        weights.check(sizes, states.layers, self.element)?;
+        states.check(sizes, self.element)
     }
 
     /// Checks rows that are read element by element.

@@ -1,8 +1,8 @@
 //! The convolution of gated delta nets: `cuda/delta_convolve.cu`.
 
 use super::{
-    DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaWeights, Groups, Kernels, address, check_ints,
-    delta::{CONVOLVE, options, ranges, refused_delta},
+    DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaWeights, Kernels, address, check_ints,
+    delta::{CONVOLVE, options, ranges},
     grid, int,
 };
 use crate::{
@@ -27,9 +27,7 @@ impl Kernels {
         states: DeltaStates<'_>,
     ) -> Result<(), DeviceError> {
         let DeltaPass { sizes, layer, inputs, groups, row_slot, order } = pass;
-        if let Some(reason) = refused_delta(&sizes) {
-            return Err(DeviceError::Shape(reason));
-        }
+        self.check_delta(&sizes, weights, states)?;
         if layer >= states.layers {
             return Err(DeviceError::Shape(format!("there is no layer {layer} of {}", states.layers)));
         }
@@ -38,13 +36,7 @@ impl Kernels {
         self.check_delta_layers(mixed, 0, rows, channels, 1)?;
         convolved.check(rows * channels * self.element.bytes())?;
         check_ints(row_slot, rows)?;
-        weights.check(&sizes, states.layers, self.element)?;
-        states.check(&sizes, self.element)?;
         let (first, each, count) = ranges(groups, rows)?;
-        let largest = match groups {
-            Groups::Even(each) => each,
-            Groups::Ranges { largest, .. } => largest,
-        };
         let parent = match order {
             DeltaOrder::Chain { .. } => Slice::NONE,
             DeltaOrder::Tree(steps) => check_ints(steps.parent, rows).map(|()| steps.parent)?,
@@ -67,7 +59,7 @@ impl Kernels {
             int(tile),
         ];
         let kernel = self.device.kernel(CONVOLVE, &options(self.element, &sizes), "delta_convolve")?;
-        let blocks = [channels.div_ceil(128), largest.div_ceil(tile), count];
+        let blocks = [channels.div_ceil(128), groups.largest().div_ceil(tile), count];
         // SAFETY: lengths are checked above; slots, groups and parents come from the caller's
         // layout and are within bounds.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }

@@ -1,12 +1,16 @@
 //! What determines the result of a run: recorded in its folder, so that a run continues only as it
 //! was started.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use engine::Engine;
 use schemas::train::{Stop, TrainAnswers, TrainFile, Training};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, to_value};
 
 use crate::{error::TrainingError, texts::Placements};
 
@@ -57,13 +61,13 @@ impl RunMeaning {
         let malformed = |error: serde_json::Error| TrainingError::malformed(path, error.to_string());
         let found: MeaningFormat = serde_json::from_str(text).map_err(malformed)?;
         match found.format.cmp(&FORMAT) {
-            std::cmp::Ordering::Equal => serde_json::from_str(text).map_err(malformed),
-            std::cmp::Ordering::Less => Err(TrainingError::Configuration(format!(
+            Ordering::Equal => serde_json::from_str(text).map_err(malformed),
+            Ordering::Less => Err(TrainingError::Configuration(format!(
                 "{}: an older version of spectune started this run, without recording its settings: continue it with that \
                  version, or choose another --out",
                 path.display()
             ))),
-            std::cmp::Ordering::Greater => Err(TrainingError::Configuration(format!(
+            Ordering::Greater => Err(TrainingError::Configuration(format!(
                 "{}: a newer version of spectune started this run (format {}, this one reads {FORMAT}): continue it with \
                  that version, or choose another --out",
                 path.display(),
@@ -77,7 +81,7 @@ impl RunMeaning {
     pub fn refusal(&self, now: &Self) -> Option<String> {
         let defaults = defaults();
         let mut differences = Vec::new();
-        let keys: std::collections::BTreeSet<&String> = self.settings.keys().chain(now.settings.keys()).collect();
+        let keys: BTreeSet<&String> = self.settings.keys().chain(now.settings.keys()).collect();
         for key in keys {
             let default = || defaults.get(key).cloned().unwrap_or(Value::Null);
             let (before, after) = (self.settings.get(key), now.settings.get(key));
@@ -115,22 +119,30 @@ fn settings(file: &TrainFile) -> BTreeMap<String, Value> {
         "stop.patience",
         "tree.batch",
     ];
-    let mut all = BTreeMap::new();
-    flatten("models", serde_json::to_value(&file.models).unwrap_or_default(), &mut all);
-    flatten("tree", serde_json::to_value(&file.tree).unwrap_or_default(), &mut all);
-    flatten("answers", serde_json::to_value(&file.answers).unwrap_or_default(), &mut all);
-    flatten("training", serde_json::to_value(&file.training).unwrap_or_default(), &mut all);
-    flatten("stop", serde_json::to_value(&file.stop).unwrap_or_default(), &mut all);
+    let mut all = flattened([
+        ("models", to_value(&file.models)),
+        ("tree", to_value(&file.tree)),
+        ("answers", to_value(&file.answers)),
+        ("training", to_value(&file.training)),
+        ("stop", to_value(&file.stop)),
+    ]);
     OTHERS.iter().for_each(|key| drop(all.remove(*key)));
     all
 }
 
 /// The defaults of settings that have one.
 fn defaults() -> BTreeMap<String, Value> {
+    flattened([
+        ("answers", to_value(TrainAnswers::default())),
+        ("training", to_value(Training::default())),
+        ("stop", to_value(Stop::default())),
+    ])
+}
+
+/// The values of tables, by their dotted keys.
+fn flattened<const N: usize>(tables: [(&str, serde_json::Result<Value>); N]) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
-    flatten("answers", serde_json::to_value(TrainAnswers::default()).unwrap_or_default(), &mut all);
-    flatten("training", serde_json::to_value(Training::default()).unwrap_or_default(), &mut all);
-    flatten("stop", serde_json::to_value(Stop::default()).unwrap_or_default(), &mut all);
+    tables.into_iter().for_each(|(name, table)| flatten(name, table.unwrap_or_default(), &mut all));
     all
 }
 

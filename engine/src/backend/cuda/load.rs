@@ -56,7 +56,7 @@ pub fn load(
     check_models(&models, options.element)?;
     let nodes = models.draft.as_ref().map(|(spec, _)| spec.nodes()).or(host_nodes).unwrap_or_default();
     let sizes = sizes_of_models(&device, &models, &options, nodes);
-    let plan = Plan::new(&device, &options, &sizes, host_nodes, ranks.as_ref())?;
+    let plan = Plan::new(&device, &options, &sizes, (nodes, host_nodes), ranks.as_ref())?;
     let kernels = kernels(&device, &options, ranks.as_ref())?;
     compile_in_turn(&device, &options, &sizes, ranks.as_ref())?;
     let slots = SlotArrays::new(&device, &plan.capacity, slack(&options, nodes), &sizes)?;
@@ -200,10 +200,9 @@ impl Plan {
         device: &Device,
         options: &CudaOptions,
         sizes: &WorkspaceSizes<'_>,
-        host_nodes: Option<NodeSource>,
+        (nodes, host_nodes): (NodeSource, Option<NodeSource>),
         ranks: Option<&Ranks>,
     ) -> Result<Self, EngineError> {
-        let nodes = sizes.draft.as_ref().map(DraftSpec::nodes).or(host_nodes).unwrap_or_default();
         let cost = ModelCost::new(sizes.target, sizes.draft.as_ref(), options.element.bytes());
         let prefill = WorkspaceShape::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
         let extent = prefill.and(WorkspaceShape::of_rounds(nodes, &options.shapes, options.slots));

@@ -6,7 +6,7 @@ use schemas::{
     tree::{Block, NodeSource, TreeShape},
 };
 
-use super::{count, no_sense};
+use super::{no_sense, positive};
 use crate::{checkpoint::Folder, error::EngineError, options::EngineOptions};
 
 /// The block of the options' draft, if it is a block head by its algorithm or its configuration.
@@ -63,8 +63,7 @@ pub fn block_size(launch: &Launch) -> Result<Option<usize>, EngineError> {
     let mut found = None;
     for key in [Key::SpeculativeDflashBlockSize, Key::SpeculativeDsparkBlockSize] {
         let Some(setting) = launch.setting(key) else { continue };
-        let size = count(launch, key)?.filter(|size| *size > 0);
-        let size = size.ok_or_else(|| no_sense(setting, "a number of rows of at least 1"))?;
+        let Some(size) = positive(launch, key, "number of rows")? else { continue };
         if found.is_some_and(|other| other != size) {
             return Err(no_sense(setting, "the same as --speculative-dflash-block-size, or only one of the two"));
         }

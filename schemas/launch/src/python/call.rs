@@ -70,23 +70,19 @@ pub fn started<'t>(text: &'t str, names: &Names<'t>, call: Node<'t>) -> Option<S
         && !names.is_foreign(name)
         && let Some(engine) = engine_of(text, module, name)
     {
-        let is_own = if module.is_empty() { names.is_own(name) } else { is_package(module.split('.').next()?) };
+        let is_own = if module.is_empty() { names.is_own(name) } else { is_package(module) };
         return Some(with(engine, name, Vec::new(), is_own));
     }
-    let class = Class::of(text, names, function).filter(|class| is_package(first_of(class.module)))?;
+    let class = Class::of(text, names, function).filter(|class| is_package(class.module))?;
     let engine = engine_of(text, class.module, class.name)?;
     Some(with(engine, class.name, class.presets, true))
-}
-
-fn first_of(module: &str) -> &str {
-    module.split('.').next().unwrap_or_default()
 }
 
 /// The engine that a class of a module starts, if it does.
 fn engine_of(text: &str, module: &str, name: &str) -> Option<Engine> {
     let is_sglang = match name {
         "Engine" | "ServerArgs" => module.starts_with("sgl") || text.contains("sglang"),
-        "Runtime" => is_package(first_of(module)) && module.starts_with("sgl"),
+        "Runtime" => is_package(module) && module.starts_with("sgl"),
         // A function of SGLang's tests and benchmarks.
         STARTER_OF_SGLANG => true,
         _ => false,

@@ -165,7 +165,7 @@ impl<'t> Names<'t> {
         let mut cursor = node.walk();
         let imported = node.children_by_field_name("name", &mut cursor);
         let names = imported.filter_map(|name| text.get(name.byte_range()));
-        if is_package(module.split('.').next().unwrap_or_default()) {
+        if is_package(module) {
             self.own.extend(names.map(|name| (name, module)));
         } else if !module.split('.').any(is_engines) {
             self.foreign.extend(names);
@@ -274,9 +274,9 @@ impl<'t> Names<'t> {
     }
 }
 
-/// Whether a name is that of an engine's package, or the usual one for it in a program.
-pub fn is_package(name: &str) -> bool {
-    matches!(name, "sgl" | "sglang" | "vllm")
+/// Whether a module is of an engine's package, under its name or the usual one in a program.
+pub fn is_package(module: &str) -> bool {
+    matches!(module.split('.').next().unwrap_or_default(), "sgl" | "sglang" | "vllm")
 }
 
 /// Whether a part of a module's name is that of an engine, or of a plugin of one.

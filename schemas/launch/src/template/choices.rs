@@ -38,6 +38,18 @@ struct Uses {
     dividers: usize,
 }
 
+impl Uses {
+    /// Whether the text uses the condition with `not` as well.
+    fn is_both(&self) -> bool {
+        self.plain && self.negated
+    }
+
+    /// The branches after the first one that differ: without the condition, what `not` guards.
+    fn further_branches(&self) -> usize {
+        if self.is_both() { self.dividers.max(1) } else { self.dividers }
+    }
+}
+
 impl Tested {
     /// The condition of the statement that opens a block: `{{ if .x }}`, `{% if not x %}`,
     /// `{{#unless x}}`.
@@ -78,31 +90,31 @@ impl Choice {
 
     /// The first branches, in which conditions that a text uses with `not` as well hold.
     pub fn first(text: &str) -> Self {
-        let of_both = uses(text).into_iter().filter(|(_, uses)| uses.plain && uses.negated);
-        Self { number: 0, by_condition: of_both.map(|(condition, _)| (condition, 0)).collect() }
+        Self::first_of(&uses(text))
+    }
+
+    fn first_of(uses: &BTreeMap<String, Uses>) -> Self {
+        let of_both = uses.iter().filter(|(_, uses)| uses.is_both());
+        Self { number: 0, by_condition: of_both.map(|(condition, _)| (condition.clone(), 0)).collect() }
     }
 
     /// Further choices: the second branch of every block, the third one and so on, and the other
     /// branches of one condition at a time with the first ones of the rest.
     pub fn others(text: &str) -> Vec<Self> {
-        let first = Self::first(text);
         let uses = uses(text);
-        let branches_of = |uses: &Uses| match (uses.plain && uses.negated, uses.dividers) {
-            (true, dividers) => dividers.max(1),
-            (false, dividers) => dividers,
-        };
-        let most = uses.values().map(branches_of).max().unwrap_or_default().min(MOST_BRANCHES - 1);
+        let first = Self::first_of(&uses);
+        let most = uses.values().map(Uses::further_branches).max().unwrap_or_default().min(MOST_BRANCHES - 1);
         let further = |number: usize| {
-            let with = uses.iter().filter(|(_, uses)| branches_of(uses) >= number);
+            let with = uses.iter().filter(|(_, uses)| uses.further_branches() >= number);
             let mut choice = Self { number, ..first.clone() };
             choice.by_condition.extend(with.map(|(condition, _)| (condition.clone(), number)));
             choice
         };
         let mut all: Vec<Self> = (1..=most.max(MOST_BRANCHES / 2)).map(further).collect();
-        let varied = uses.iter().filter(|(_, uses)| branches_of(uses) > 0);
+        let varied = uses.iter().filter(|(_, uses)| uses.further_branches() > 0);
         if varied.clone().count() > 1 {
             for (condition, uses) in varied {
-                for branch in 1..=branches_of(uses) {
+                for branch in 1..=uses.further_branches() {
                     let mut choice = first.clone();
                     choice.by_condition.insert(condition.clone(), branch);
                     all.push(choice);
@@ -123,7 +135,11 @@ fn uses(text: &str) -> BTreeMap<String, Uses> {
             Effect::Opens if open.len() < DEEPEST => {
                 open.push((Tested::by(text.get(span.range()).unwrap_or_default()), 0));
             }
-            Effect::Divides => open.iter_mut().next_back().into_iter().for_each(|(_, dividers)| *dividers += 1),
+            Effect::Divides => {
+                if let Some((_, dividers)) = open.last_mut() {
+                    *dividers += 1;
+                }
+            }
             Effect::Closes => {
                 let Some((Some(tested), dividers)) = open.pop() else { continue };
                 let uses = found.entry(tested.condition).or_default();
