@@ -109,8 +109,8 @@ fn a_launch_is_measured_with_its_own_shape_and_nothing_else_in_its_file_runs() {
     let out = tuned.folder.path().join("out");
     no_file_has(SECRET, &out);
     assert!(!reported.contains(SECRET), "{reported}");
-    // Other prompts are refused before anything is written. The launch is the first one again, since
-    // there is nothing to vary in what was written where no speculation was the fastest.
+    // Other prompts are refused before anything is written. The launch is the first one again,
+    // since there is nothing to vary in what was written where no speculation was the fastest.
     fs::write(tuned.path(), before).expect("the launch file");
     let before = files(&out);
     let ended = tuned.tune(&["--set", &format!("{target}/target"), "--resume", "--seed", "5"]);
