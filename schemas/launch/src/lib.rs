@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod by_name;
 mod command;
 mod comments;
 mod compose;

@@ -4,6 +4,7 @@ mod attention;
 mod capture;
 mod estimate;
 mod memory;
+mod pools;
 mod ranks;
 mod requests;
 pub mod running;
@@ -26,7 +27,7 @@ use schemas::{
 use crate::{Launch, Setting};
 
 pub use attention::uses_mla;
-pub use estimate::{MemoryEstimate, readable};
+pub use estimate::{FilledStates, MemoryEstimate, StatePool, readable};
 pub use vllm::VllmResolved;
 
 /// The engine version to check a launch against, and whether it was stated. In order of precedence:

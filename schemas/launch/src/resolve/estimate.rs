@@ -2,11 +2,12 @@
 
 use schemas::{
     flags::Key,
-    model::{ModelFacts, TokenBytes, element_bytes, normal_dtype},
+    model::{LinearState, ModelFacts, TokenBytes, element_bytes, normal_dtype},
     version::EngineVersion,
 };
 
-use super::{Algorithm, Given, Resolved};
+use super::{Algorithm, Given, Resolved, pools};
+pub use pools::{FilledStates, StatePool};
 
 const MIB: u64 = 1 << 20;
 
@@ -33,10 +34,14 @@ pub struct MemoryEstimate {
     pub draft_is_static: bool,
     /// One token in the caches of target and draft, as the engine counts it.
     pub kv_token: Option<u64>,
-    /// One token in the target's cache, if some of its layers keep a window only. Engines divide
-    /// memory between these layers and the others by rules of their own, so the capacity is not
-    /// known then.
+    /// One token in the target's cache, if some of its layers keep a window only.
     pub with_windows: Option<TokenBytes>,
+    /// Capacity of these layers in tokens; `None` if they keep as much as the others.
+    pub window_tokens: Option<u64>,
+    /// The states of the target's linear attention.
+    pub states: Option<StatePool>,
+    /// What decides about the capacity, but is not estimated.
+    pub undecided: Option<String>,
     /// One token in the cache of a whole model that drafts (STANDALONE). The engine counts its
     /// layers as if they were the target's; `None` for other drafts.
     pub draft_kv_token: Option<u64>,
@@ -97,18 +102,27 @@ pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryE
         draft_weights: draft_weights(given, resolved),
         draft_is_static: given.version >= V0_5_15,
         kv_token: None,
-        with_windows: None,
+        with_windows: with_windows(given, resolved),
+        window_tokens: None,
+        states: None,
+        undecided: None,
         draft_kv_token: None,
         kv_tokens: None,
         draft_kv_beyond: None,
         verify_logits: verify_logits(given, resolved),
         activations: activations(resolved),
     };
+    if let Some(token) = estimate.with_windows {
+        fill_windows(given, resolved, token, &mut estimate);
+        return Some(estimate);
+    }
     let token = TokenOfKv::of(given, resolved);
-    estimate.with_windows = with_windows(given, resolved);
     estimate.kv_token = token.as_ref().and_then(|token| token.target.checked_add(token.draft));
     estimate.draft_kv_token = token.as_ref().and_then(|token| token.model);
-    estimate.kv_tokens = kv_tokens(given, &estimate);
+    estimate.kv_tokens = match linear_state(given, resolved) {
+        Some(state) => fill_states(given, resolved, state, &mut estimate),
+        None => free(&estimate).and_then(|free| kv_tokens(given, free, estimate.kv_token? as f64)),
+    };
     let beyond = token.and_then(|token| Some(token.model?.saturating_sub(token.draft)));
     estimate.draft_kv_beyond = beyond.and_then(|beyond| beyond.checked_mul(estimate.kv_tokens?));
     Some(estimate)
@@ -183,8 +197,11 @@ impl TokenOfKv {
     fn of(given: &Given<'_>, resolved: &Resolved) -> Option<Self> {
         let (element, gpus) = element_and_gpus(given, resolved)?;
         let config = &given.target?.config;
-        let target = config.kv_bytes_per_token(element, gpus)?;
-        let layers = u64::try_from(config.num_hidden_layers.filter(|layers| *layers > 0)?).ok()?;
+        let (target, layers) = match config.linear_state(gpus) {
+            // Only layers that keep tokens count.
+            Some(state) => (config.full_attention_token_bytes(element, gpus)?, state.full_layers),
+            None => (config.kv_bytes_per_token(element, gpus)?, u64::try_from(config.num_hidden_layers?).ok()?),
+        };
         let draft = given.draft.map(|draft| &draft.config);
         let own = draft.and_then(|draft| draft.kv_bytes_per_token(element, gpus));
         let as_layers = |count: usize| target.checked_mul(u64::try_from(count).ok()?)?.checked_div(layers);
@@ -201,14 +218,68 @@ impl TokenOfKv {
     }
 }
 
-fn kv_tokens(given: &Given<'_>, estimate: &MemoryEstimate) -> Option<u64> {
+/// The static memory that weights leave.
+fn free(estimate: &MemoryEstimate) -> Option<u64> {
     if estimate.draft_is_static && estimate.draft_weights.is_none() {
         return None;
     }
-    let bytes = estimate.static_share?.saturating_sub(estimate.static_weights()?);
-    let tokens = bytes / estimate.kv_token.filter(|bytes| *bytes > 0)?;
+    Some(estimate.static_share?.saturating_sub(estimate.static_weights()?))
+}
+
+fn kv_tokens(given: &Given<'_>, free: u64, token: f64) -> Option<u64> {
+    let tokens = (token > 0.0).then(|| (free as f64 / token) as u64)?;
     let cap = given.launch.count(Key::MaxTotalTokens).and_then(|cap| u64::try_from(cap.value).ok());
     Some(cap.map_or(tokens, |cap| tokens.min(cap)))
+}
+
+/// The capacities of layers with and without a window.
+fn fill_windows(given: &Given<'_>, resolved: &Resolved, token: TokenBytes, estimate: &mut MemoryEstimate) {
+    let draft = || {
+        let layers = u64::try_from(given.target?.config.num_hidden_layers?).ok()?;
+        let layer = token.full.checked_add(token.windowed)?.checked_div(layers)?;
+        let (element, gpus) = element_and_gpus(given, resolved)?;
+        let own = given.draft.and_then(|draft| draft.config.kv_bytes_per_token(element, gpus));
+        pools::draft_with_windows(given, resolved, layer, own)
+    };
+    match pools::windows(given, resolved, token, draft()) {
+        Ok(pools) => {
+            estimate.kv_token = Some(pools.token as u64);
+            estimate.kv_tokens = free(estimate).and_then(|free| kv_tokens(given, free, pools.token));
+            let share = estimate.kv_tokens.zip(pools.share);
+            estimate.window_tokens = share.map(|(tokens, share)| (tokens as f64 * share) as u64);
+        }
+        Err(undecided) => estimate.undecided = Some(undecided),
+    }
+}
+
+/// The target's states on one GPU.
+fn linear_state(given: &Given<'_>, resolved: &Resolved) -> Option<LinearState> {
+    let (_, gpus) = element_and_gpus(given, resolved)?;
+    given.target?.config.linear_state(gpus)
+}
+
+/// The number of states, and the capacity for tokens that they leave.
+fn fill_states(
+    given: &Given<'_>,
+    resolved: &Resolved,
+    state: LinearState,
+    estimate: &mut MemoryEstimate,
+) -> Option<u64> {
+    let state = pools::state_bytes(given, state)?;
+    let free = free(estimate).map(|free| free.saturating_sub(pools::for_images(given)));
+    let filled = pools::states(given, resolved, state, free);
+    estimate.states = Some(StatePool { state, filled: filled.as_ref().ok().copied().flatten() });
+    match filled {
+        Ok(filled) => {
+            let filled = filled?;
+            let left = free?.saturating_sub(filled.bytes).saturating_sub(filled.verification);
+            kv_tokens(given, left, estimate.kv_token? as f64)
+        }
+        Err(undecided) => {
+            estimate.undecided = Some(undecided);
+            None
+        }
+    }
 }
 
 fn verify_logits(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {

@@ -5,7 +5,7 @@ use std::fmt;
 use schemas::text::Source;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Decided, MemoryEstimate, Origin, Resolved, estimate::readable};
+use super::{Decided, FilledStates, MemoryEstimate, Origin, Resolved, StatePool, estimate::readable};
 
 /// One line of the table.
 pub(super) struct ViewRow {
@@ -129,6 +129,18 @@ fn memory_json(memory: &MemoryEstimate) -> Json {
         parts.insert("full_layers_kv_bytes_per_token".into(), json!(token.full));
         parts.insert("window_layers_kv_bytes_per_token".into(), json!(token.windowed));
         parts.insert("window_tokens".into(), json!(token.window));
+        parts.insert("window_layers_tokens".into(), json!(memory.window_tokens));
+    }
+    if let Some(pool) = memory.states {
+        let filled = |part: fn(FilledStates) -> u64| json!(pool.filled.map(part));
+        parts.insert("state_bytes".into(), json!(pool.state));
+        parts.insert("states".into(), filled(|filled| filled.states));
+        parts.insert("states_per_running_request".into(), filled(|filled| filled.per_request));
+        parts.insert("states_bytes".into(), filled(|filled| filled.bytes));
+        parts.insert("verified_states_bytes".into(), filled(|filled| filled.verification));
+    }
+    if let Some(undecided) = &memory.undecided {
+        parts.insert("capacity_depends_on".into(), json!(undecided));
     }
     parts.into()
 }
@@ -150,7 +162,9 @@ fn memory_table(memory: &MemoryEstimate) -> String {
     });
     let windows = memory.with_windows.map(|token| {
         let (windowed, window) = (readable(token.windowed), token.window);
-        let what = format!("in full; {windowed} more in layers that see {window}, of which the engine keeps a share");
+        let kept =
+            memory.window_tokens.map_or_else(|| "all tokens or a share".to_owned(), |kept| format!("{kept} tokens"));
+        let what = format!("in full; {windowed} more in layers that see {window}, which keep {kept}");
         ("target's KV cache", format!("{} a token", readable(token.full)), what)
     });
     let rows = [
@@ -160,6 +174,9 @@ fn memory_table(memory: &MemoryEstimate) -> String {
         ("draft weights", amount(memory.draft_weights), place.into()),
         ("KV cache", format!("{tokens} tokens"), format!("of {}, target and draft", amount(memory.kv_token))),
     ];
+    let states = memory.states.map(state_rows).unwrap_or_default();
+    let undecided =
+        memory.undecided.as_ref().map(|what| ("not estimated", "?".to_owned(), format!("the capacity: {what}")));
     let outside = [
         ("outside", amount(memory.outside()), "activations, graphs, logits".into()),
         (
@@ -170,11 +187,26 @@ fn memory_table(memory: &MemoryEstimate) -> String {
         ("verify logits", amount(memory.verify_logits), "float32, once; sampling makes copies".into()),
     ];
     let mut text = "memory of one GPU, estimated\n".to_owned();
-    for (name, value, what) in rows.into_iter().chain(windows).chain(own).chain(outside) {
+    for (name, value, what) in rows.into_iter().chain(windows).chain(states).chain(own).chain(undecided).chain(outside)
+    {
         text.push_str(format!("  {name:20} {value:>18}  {what}").trim_end());
         text.push('\n');
     }
     text
+}
+
+/// The states of linear attention.
+fn state_rows(pool: StatePool) -> Vec<(&'static str, String, String)> {
+    let Some(filled) = pool.filled else {
+        return vec![("states", readable(pool.state), "of a request, whose number is not known".into())];
+    };
+    let (count, of) = (filled.states, readable(pool.state));
+    let what = format!("{count} of {of}, {} for a running request", filled.per_request);
+    let mut rows = vec![("states", readable(filled.bytes), what)];
+    if filled.verification > 0 {
+        rows.push(("states of drafts", readable(filled.verification), "one for each token of a round".into()));
+    }
+    rows
 }
 
 fn row<T: Clone + Into<Json>>(name: &'static str, decided: Option<&Decided<T>>) -> ViewRow {

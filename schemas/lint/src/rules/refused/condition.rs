@@ -3,7 +3,7 @@
 use launch::Argument;
 use schemas::{
     engines::Engine,
-    flags::{self, Key, Lookup},
+    flags::{self, Key},
     text::Span,
 };
 use serde::Deserialize;
@@ -181,10 +181,5 @@ fn is_flag(context: &Context<'_>, argument: &Argument, flag: &str) -> bool {
         return vllm_long_name(written) == Some(flag)
             || written.strip_prefix("--").is_some_and(|name| name.replace('_', "-") == flag);
     }
-    let prefix = if context.launch.engine == Engine::Slime { "--sglang-" } else { "--" };
-    let Some(name) = written.strip_prefix(prefix) else { return false };
-    match flags::lookup(name, None) {
-        Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => spelling.canonical == flag || spelling.name == flag,
-        Lookup::Ambiguous(_) | Lookup::Unknown => false,
-    }
+    argument.is_sglang(context.launch.engine, flag)
 }

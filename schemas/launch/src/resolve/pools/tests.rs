@@ -1,0 +1,145 @@
+use schemas::{
+    model::{ModelConfig, ModelFacts, TensorIndex},
+    text::Source,
+};
+
+use crate::{
+    Options, parse,
+    resolve::{FilledStates, MemoryEstimate, resolve},
+};
+
+fn model(architecture: &str, fields: &str, total_size: u64) -> ModelFacts {
+    let text = format!(r#"{{"architectures": ["{architecture}"], "torch_dtype": "bfloat16", {fields}}}"#);
+    ModelFacts {
+        config: ModelConfig::parse(&text).expect("a config"),
+        index: Some(TensorIndex { total_size: Some(total_size), ..TensorIndex::default() }),
+        ..ModelFacts::default()
+    }
+}
+
+fn gpt_oss() -> ModelFacts {
+    model(
+        "GptOssForCausalLM",
+        r#""hidden_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8,
+           "head_dim": 64, "vocab_size": 201088, "sliding_window": 128"#,
+        13_761_264_768,
+    )
+}
+
+fn qwen() -> ModelFacts {
+    model(
+        "Qwen3_5MoeForConditionalGeneration",
+        r#""text_config": {"num_hidden_layers": 40, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+           "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+           "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "mtp_num_hidden_layers": 1}"#,
+        71_903_776_768,
+    )
+}
+
+/// The estimate for a launch with these flags, and four fifths of the GPU's memory.
+fn estimate(
+    (flags, version): (&str, &str),
+    target: &ModelFacts,
+    draft: Option<&ModelFacts>,
+    memory: u64,
+) -> MemoryEstimate {
+    let text = format!("sglang serve --model-path x --mem-fraction-static 0.8 {flags}");
+    let parsed = parse(&Source::new("x", text), &Options::default());
+    let launch = parsed.launches.first().expect("a launch");
+    let version = version.parse().expect("a version");
+    resolve(launch, version, true, Some(target), draft, Some(memory)).memory.expect("the GPU is known")
+}
+
+fn of_gpt_oss(flags: &str, version: &str) -> (Option<u64>, Option<u64>, Option<String>) {
+    let found = estimate((flags, version), &gpt_oss(), None, 81_559);
+    (found.kv_tokens, found.window_tokens, found.undecided)
+}
+
+#[test]
+fn windows_keep_a_share_of_the_tokens_of_other_layers() {
+    // (0.8 * 81559 MiB - 13761264768) / (24576 + 0.8 * 24576), and 0.8 of that.
+    assert_eq!(of_gpt_oss("", "0.5.23"), (Some(1_235_518), Some(988_414), None));
+    assert_eq!(of_gpt_oss("", "0.5.16"), (Some(1_235_518), Some(988_414), None));
+    assert_eq!(of_gpt_oss("--swa-full-tokens-ratio 0.1", "0.5.23"), (Some(2_021_757), Some(202_175), None));
+    // With twelve layers more that keep all.
+    assert_eq!(of_gpt_oss("--disable-hybrid-swa-memory", "0.5.23"), (Some(1_111_966), None, None));
+}
+
+#[test]
+fn a_draft_counts_as_layers_that_keep_all_tokens() {
+    let draft = model("LlamaForCausalLMEagle3", r#""num_hidden_layers": 1"#, 1_000_000_000);
+    let flags = "--speculative-algorithm EAGLE3 --speculative-draft-model-path y";
+    let found = estimate((flags, "0.5.23"), &gpt_oss(), Some(&draft), 81_559);
+    // 24576 + 0.8 * 24576 + 2048, and the draft's weights.
+    assert_eq!(found.kv_token, Some(46_284));
+    assert_eq!((found.kv_tokens, found.window_tokens), (Some(1_159_244), Some(927_395)));
+}
+
+#[test]
+fn what_is_not_decided_is_named() {
+    let undecided = |flags: &str, version: &str| {
+        let (tokens, _, undecided) = of_gpt_oss(flags, version);
+        assert_eq!(tokens, None, "{flags}");
+        undecided.expect("named")
+    };
+    assert!(undecided("", "0.5.15").contains("0.5.15"));
+    assert!(undecided("--enable-unified-memory", "0.5.23").contains("--enable-unified-memory"));
+    assert!(undecided("--swa-full-tokens-ratio $X", "0.5.23").contains("--swa-full-tokens-ratio"));
+    let limited = undecided("--disable-radix-cache --max-running-requests 8", "0.5.23");
+    assert!(limited.contains("--disable-radix-cache"), "{limited}");
+    let states = |flags: &str| estimate((flags, "0.5.23"), &qwen(), None, 143_771);
+    let replayed = states("--enable-linear-replayssm");
+    assert!(replayed.undecided.expect("named").contains("--enable-linear-replayssm"));
+    assert_eq!((replayed.kv_tokens, replayed.states.map(|pool| pool.state)), (None, Some(64_389_120)));
+    assert!(states("--device npu").undecided.is_some_and(|what| what.contains("--device")));
+    assert_eq!(states("--device cuda").undecided, None);
+}
+
+/// States, bytes of them, bytes of those of verification, and tokens.
+fn of_qwen(flags: &str, version: &str) -> (u64, u64, u64, u64) {
+    let found = estimate((flags, version), &qwen(), None, 143_771);
+    assert_eq!(found.undecided, None, "{flags}");
+    let pool = found.states.expect("linear attention");
+    assert_eq!(pool.state, 30 * (8192 * 3 * 2 + 32 * 128 * 128 * 4));
+    let FilledStates { states, bytes, verification, .. } = pool.filled.expect("known");
+    (states, bytes, verification, found.kv_tokens.expect("known"))
+}
+
+const CHAIN: &str = "--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 \
+                     --speculative-num-draft-tokens 4";
+
+#[test]
+fn states_take_their_share_before_tokens() {
+    // 9/19 of what is free: K states, and one for each of four tokens of a fifth as many requests.
+    assert_eq!(of_qwen(CHAIN, "0.5.23"), (195, 196 * 64_389_120, 40 * 4 * 64_389_120, 1_139_590));
+    assert_eq!(of_qwen(CHAIN, "0.5.16"), (199, 199 * 64_389_120, 39 * 4 * 64_389_120, 1_147_103));
+    assert_eq!(of_qwen("", "0.5.23"), (356, 357 * 64_389_120, 0, 1_250_405));
+}
+
+#[test]
+fn a_written_number_of_states_is_kept() {
+    let written = of_qwen(&format!("{CHAIN} --max-mamba-cache-size 200"), "0.5.23");
+    assert_eq!(written, (200, 201 * 64_389_120, 41 * 4 * 64_389_120, 1_113_866));
+    // Without the prefix cache each request has one.
+    let alone = of_qwen(&format!("{CHAIN} --disable-radix-cache"), "0.5.23");
+    assert_eq!(alone, (48, 49 * 64_389_120, 49 * 4 * 64_389_120, 1_456_848));
+}
+
+#[test]
+fn states_for_a_request_depend_on_the_strategy() {
+    let per_request = |flags: &str| {
+        let found = estimate((&format!("{CHAIN} {flags}"), "0.5.23"), &qwen(), None, 143_771);
+        found.states.expect("linear attention").filled.map(|filled| filled.per_request)
+    };
+    assert_eq!(per_request(""), Some(5));
+    assert_eq!(per_request("--mamba-radix-cache-strategy extra_buffer_lazy"), Some(4));
+    assert_eq!(per_request("--mamba-radix-cache-strategy no_buffer"), Some(3));
+    assert_eq!(per_request("--disable-radix-cache"), Some(1));
+    assert_eq!(per_request("--disable-overlap-schedule"), None);
+}
+
+#[test]
+fn half_precision_halves_the_recurrent_part() {
+    let found = estimate(("--mamba-ssm-dtype bfloat16", "0.5.23"), &qwen(), None, 143_771);
+    assert_eq!(found.states.map(|pool| pool.state), Some(30 * (8192 * 3 * 2 + 32 * 128 * 128 * 2)));
+}
