@@ -235,6 +235,7 @@ rules! {
     vllm::vl39_draft_slots,
     vllm::vl40_quantization_of_target,
     vllm::vl41_cache_format_of_target,
+    vllm::vl42_verification_without_full_graph,
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ pub(super) mod vl38_experts_of_dense_target;
 pub(super) mod vl39_draft_slots;
 pub(super) mod vl40_quantization_of_target;
 pub(super) mod vl41_cache_format_of_target;
+pub(super) mod vl42_verification_without_full_graph;
 
 mod eagle3_targets;
 

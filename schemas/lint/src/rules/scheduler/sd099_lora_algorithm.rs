@@ -5,7 +5,7 @@
 //! ## What it does
 //!
 //! Looks for `--enable-lora` or `--lora-paths` with STANDALONE, UNO or FROZEN_KV_MTP, and from
-//! 0.5.6 to 0.5.15.post1 with any algorithm but NGRAM.
+//! 0.5.6 to 0.5.18 with any algorithm but NGRAM.
 //!
 //! ## Why is this bad?
 //!
@@ -28,6 +28,10 @@
 //! sglang serve --model-path target --speculative-algorithm EAGLE --lora-paths a=adapter --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
+//! ```launch bad version:0.5.18
+//! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft --lora-paths a=adapter --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good version:0.5.23
@@ -36,9 +40,7 @@
 //!
 //! ## Versions
 //!
-//! The list is that of 0.5.23; in 0.5.6, 0.5.9, 0.5.12.post1 and 0.5.15.post1 it is NGRAM only. In
-//! which version between the last of these and 0.5.23 EAGLE was added is unknown, so EAGLE is not
-//! checked there.
+//! The list is that of 0.5.19 and later; from 0.5.6 to 0.5.18 it is NGRAM only.
 //!
 //! ## Source
 //!
@@ -59,7 +61,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let key = [Key::EnableLora, Key::LoraPaths].into_iter().find(|key| context.launch.has(*key))?;
     let algorithm = context.algorithm()?;
-    let ngram_alone = (V0_5_6..=V0_5_15).contains(&context.version()) && algorithm != Algorithm::Ngram;
+    let ngram_alone = (V0_5_6..=V0_5_18).contains(&context.version()) && algorithm != Algorithm::Ngram;
     if !ngram_alone && !matches!(algorithm, Algorithm::Standalone | Algorithm::Uno | Algorithm::FrozenKvMtp) {
         return None;
     }
