@@ -62,13 +62,37 @@ impl Tested {
             "unless" => true,
             _ => return None,
         };
-        let (is_not, rest) = match words.as_slice() {
+        let rest = words.join(" ");
+        let (is_not, rest) = match rest.strip_prefix("not ") {
             // `not` of Jinja may be about the first of several parts only.
-            ["not", rest @ ..] if rest.len() == 1 => (true, rest),
-            rest => (false, rest),
+            Some(of) if !of.contains(' ') => (true, of),
+            Some(of) => match in_parentheses(of).or_else(|| comparison(of).map(|_| of)) {
+                Some(of) => (true, of),
+                None => (false, rest.as_str()),
+            },
+            None => (false, in_parentheses(&rest).unwrap_or(&rest)),
         };
-        (!rest.is_empty()).then(|| Self { condition: rest.join(" "), is_negated: is_unless != is_not })
+        let (condition, is_unequal) = comparison(rest).unwrap_or_else(|| (rest.to_owned(), false));
+        (!rest.is_empty()).then_some(Self { condition, is_negated: (is_unless != is_not) != is_unequal })
     }
+}
+
+/// What one pair of parentheses contains.
+fn in_parentheses(text: &str) -> Option<&str> {
+    let inside = text.strip_prefix('(')?.strip_suffix(')')?;
+    (!inside.contains(['(', ')'])).then(|| inside.trim())
+}
+
+/// Two operands that are compared, in one form for all languages, and whether they are to differ:
+/// `a == "b"`, `ne .a "b"`.
+fn comparison(text: &str) -> Option<(String, bool)> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let (left, sign, right) = match words.as_slice() {
+        [sign @ ("eq" | "ne"), left, right] => (left, *sign, right),
+        [left, sign @ ("==" | "!="), right] => (left, *sign, right),
+        _ => return None,
+    };
+    Some((format!("{left} == {right}"), matches!(sign, "ne" | "!=")))
 }
 
 impl Choice {
@@ -182,6 +206,26 @@ mod tests {
         check("{% if a %}\nb\n{% else %}\nc\n{% endif %}\n{% if a %}\nd\n{% endif %}\n", &["b d", "c"]);
         check("{{ if .a }}\nb\n{{ end }}\n{{ if not .a }}\nc\n{{ end }}\n", &["b", "c"]);
         check("{{#if a}}\nb\n{{/if}}\n{{#unless a}}\nc\n{{/unless}}\n", &["b", "c"]);
+    }
+
+    #[test]
+    fn opposite_comparisons_have_one_outcome() {
+        for (condition, opposite) in [
+            (r#"eq .a "b""#, r#"ne .a "b""#),
+            (r#"eq .a "b""#, r#"not (eq .a "b")"#),
+            ("(eq .a .b)", "ne .a .b"),
+            ("a == b", "a != b"),
+            ("a == b", "not a == b"),
+        ] {
+            let text =
+                format!("{{{{ if {condition} }}}}\nb\n{{{{ end }}}}\n{{{{ if {opposite} }}}}\nc\n{{{{ end }}}}\n");
+            check(&text, &["b", "c"]);
+        }
+        let tested = |text: &str| Tested::by(text).map(|tested| (tested.condition, tested.is_negated));
+        assert_ne!(tested("{% if a == b %}"), tested("{% if a == c %}"));
+        assert_eq!(tested("{% if not (a != b) %}"), tested("{% if a == b %}"));
+        assert_eq!(tested("{% if not a == b and c %}"), Some(("not a == b and c".into(), false)));
+        assert_eq!(tested("{% if a and b != c %}"), Some(("a and b != c".into(), false)));
     }
 
     #[test]
