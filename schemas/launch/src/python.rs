@@ -9,10 +9,12 @@ mod call;
 mod class;
 mod conditions;
 mod dictionary;
+mod given;
 mod lists;
 mod names;
 mod nodes;
 mod numbers;
+mod own_class;
 mod strings;
 mod walk;
 

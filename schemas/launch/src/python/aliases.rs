@@ -1,11 +1,14 @@
-//! Other names that a program gives to modules and classes: imports under another name, and
-//! subclasses.
+//! Other names that a program gives to modules and classes: imports under another name,
+//! subclasses, and functions that return a class.
 
 use std::collections::HashMap;
 
 use tree_sitter::Node;
 
-use super::nodes::{identifier, named_children};
+use super::{
+    nodes::{identifier, named_children},
+    own_class::{OwnClass, returned},
+};
 
 /// Names that a program gives to modules and classes.
 #[derive(Default)]
@@ -14,9 +17,11 @@ pub struct Aliases<'t> {
     pub modules: HashMap<&'t str, &'t str>,
     /// `from vllm import LLM as Model`: the module and the own name.
     pub imported: HashMap<&'t str, (&'t str, &'t str)>,
-    /// The base of each class that has no `__init__` of its own, so that it takes the same
-    /// arguments.
-    pub bases: HashMap<&'t str, Node<'t>>,
+    /// Classes of the program; `None` for one whose arguments are not followed, or of which there
+    /// are two.
+    pub classes: HashMap<&'t str, Option<OwnClass<'t>>>,
+    /// What each function returns; `None` if that is not one expression.
+    pub returned: HashMap<&'t str, Option<Node<'t>>>,
 }
 
 impl<'t> Aliases<'t> {
@@ -35,12 +40,14 @@ impl<'t> Aliases<'t> {
                 }
             }
             "class_definition" => {
-                let name = identifier(text, node.child_by_field_name("name"));
-                let bases = node.child_by_field_name("superclasses").map(named_children).unwrap_or_default();
-                let body = node.child_by_field_name("body");
-                if let (Some(name), [base], false) = (name, bases.as_slice(), has_constructor(text, body)) {
-                    self.bases.insert(name, *base);
-                }
+                let Some(name) = identifier(text, node.child_by_field_name("name")) else { return };
+                let class = || OwnClass::of(text, node);
+                self.classes.entry(name).and_modify(|known| *known = None).or_insert_with(class);
+            }
+            "function_definition" => {
+                let Some(name) = identifier(text, node.child_by_field_name("name")) else { return };
+                let value = || returned(text, node);
+                self.returned.entry(name).and_modify(|known| *known = None).or_insert_with(value);
             }
             _ => {}
         }
@@ -54,16 +61,4 @@ fn aliased<'t>(text: &'t str, import: Node<'t>) -> Vec<(&'t str, &'t str)> {
         Some((name, identifier(text, child.child_by_field_name("alias"))?))
     };
     named_children(import).into_iter().filter(|child| child.kind() == "aliased_import").filter_map(of).collect()
-}
-
-/// Whether a class says itself which arguments it takes.
-fn has_constructor(text: &str, body: Option<Node<'_>>) -> bool {
-    body.map(named_children).unwrap_or_default().into_iter().any(|child| {
-        let function = match child.kind() {
-            "decorated_definition" => child.child_by_field_name("definition"),
-            _ => Some(child),
-        };
-        let name = function.and_then(|function| identifier(text, function.child_by_field_name("name")));
-        matches!(name, Some("__init__" | "__new__"))
-    })
 }

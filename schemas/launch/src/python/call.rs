@@ -1,5 +1,7 @@
 //! Calls of engine classes: `sgl.Engine(…)`, `LLM(…)`.
 
+use std::rc::Rc;
+
 use schemas::{
     flags::{Arity, Lookup},
     keywords::Callee,
@@ -10,10 +12,12 @@ use tree_sitter::Node;
 use super::{
     super::{Engine, arguments::split::Names as FlagNames, compose::Composed},
     class::Class,
-    dictionary::{DictionaryPair, DictionaryPairs},
+    dictionary::DictionaryPair,
+    given::GivenArgument,
     lists::{ListNames, words, write},
     names::{Names, is_package},
     nodes::{identifier, named_children},
+    own_class::{Constructor, is_call_of_base},
     strings::{is_dict, json, known, parts, span},
 };
 
@@ -43,6 +47,8 @@ pub struct Started<'t> {
     name: &'t str,
     /// Arguments that the program has bound to the class.
     presets: Vec<Node<'t>>,
+    /// Constructors of the program through which arguments go.
+    constructors: Vec<Rc<Constructor<'t>>>,
     /// The class whose keywords it gives, if it is certainly the engine's own.
     pub callee: Option<Callee>,
     /// Whether the program goes on otherwise where the class refuses a keyword.
@@ -58,12 +64,19 @@ pub fn started<'t>(text: &'t str, names: &Names<'t>, call: Node<'t>) -> Option<S
     let written = text.get(function.byte_range())?;
     let (module, name) = written.rsplit_once('.').unwrap_or(("", written));
     if name == OF_RAY && text.contains("ray") && !text.contains("llm_engine") {
-        return Some(Started { engine: Engine::Vllm, name, presets: Vec::new(), callee: None, is_tried: false });
+        return Some(Started {
+            engine: Engine::Vllm,
+            name,
+            presets: Vec::new(),
+            constructors: Vec::new(),
+            callee: None,
+            is_tried: false,
+        });
     }
     let is_tried = is_tried(text, call);
-    let with = |engine: Engine, name: &'t str, presets: Vec<Node<'t>>, is_own: bool| {
+    let with = |engine: Engine, name: &'t str, is_own: bool| {
         let callee = Callee::of(engine, name).filter(|_| is_own && !is_tried);
-        Started { engine, name, presets, callee, is_tried }
+        Started { engine, name, presets: Vec::new(), constructors: Vec::new(), callee, is_tried }
     };
     let is_engines = module.is_empty() || module.contains("vllm") || module.contains("sgl");
     if is_engines
@@ -71,11 +84,15 @@ pub fn started<'t>(text: &'t str, names: &Names<'t>, call: Node<'t>) -> Option<S
         && let Some(engine) = engine_of(text, module, name)
     {
         let is_own = if module.is_empty() { names.is_own(name) } else { is_package(module) };
-        return Some(with(engine, name, Vec::new(), is_own));
+        return Some(with(engine, name, is_own));
     }
-    let class = Class::of(text, names, function).filter(|class| is_package(class.module))?;
-    let engine = engine_of(text, class.module, class.name)?;
-    Some(with(engine, class.name, class.presets, true))
+    let class = match is_call_of_base(text, call) {
+        true => Class::of_base(text, names, call),
+        false => Class::of(text, names, function),
+    };
+    let Class { module, name, presets, constructors } = class.filter(|class| is_package(class.module))?;
+    let started = with(engine_of(text, module, name)?, name, true);
+    Some(Started { presets, constructors, ..started })
 }
 
 /// The engine that a class of a module starts, if it does.
@@ -127,7 +144,9 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, started: &Started<'t>, call
     call.composed.put_for(if is_vllm { "vllm serve" } else { "python3 -m sglang.launch_server" }, function);
     if started.name == OF_RAY {
         let given = named_children(arguments).into_iter().find_map(|one| value_of(text, one, "engine_kwargs"))?;
-        return (call.splat(given)? > 0).then(|| call.finished());
+        let given = GivenArgument::of_dictionary(text, names, given)?;
+        let keywords: usize = given.into_iter().map(|one| call.give(one)).sum();
+        return (keywords > 0).then(|| call.finished());
     }
     let own = named_children(arguments);
     let is_replaced = |preset: &Node<'t>| {
@@ -135,23 +154,22 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, started: &Started<'t>, call
         name.is_some_and(|name| own.iter().any(|argument| value_of(text, *argument, name).is_some()))
     };
     let presets = started.presets.iter().filter(|preset| !is_replaced(preset)).copied();
-    let (mut keywords, mut is_first) = (0, true);
-    for argument in presets.chain(own.iter().copied()) {
-        match argument.kind() {
-            "keyword_argument" => {
-                keywords += 1;
-                call.keyword(argument)?;
-            }
-            "dictionary_splat" => keywords += call.splat(argument.named_child(0)?)?,
-            "list_splat" => unknown(&mut call.composed, argument),
-            _ if is_first && is_vllm => {
+    let mut given = GivenArgument::all(text, names, presets.chain(own.iter().copied()))?;
+    for constructor in &started.constructors {
+        given = constructor.passed(text, names, given, started.callee)?;
+    }
+    let mut model = given.iter().position(|one| matches!(one, GivenArgument::Positional(_))).filter(|_| is_vllm);
+    let mut keywords = 0;
+    for (place, argument) in given.into_iter().enumerate() {
+        match argument {
+            GivenArgument::Positional(node) if model.take_if(|model| *model == place).is_some() => {
                 call.composed.space();
                 call.composed.put_for("--model", function);
-                value(text, names, argument, &mut call.composed);
+                value(text, names, node, &mut call.composed);
             }
-            _ => {}
+            GivenArgument::Positional(_) => {}
+            other => keywords += call.give(other),
         }
-        is_first = false;
     }
     (keywords > 0).then(|| call.finished())
 }
@@ -194,21 +212,21 @@ struct Call<'t, 'n> {
 }
 
 impl<'t> Call<'t, '_> {
-    /// Adds the keywords of a dictionary, or of the name of one, as far as they are known, and
-    /// returns their number.
-    fn splat(&mut self, own: Node<'t>) -> Option<usize> {
-        let pairs = DictionaryPairs::of(self.text, self.names, own, own, 0)?;
-        pairs.others.iter().for_each(|other| unknown(&mut self.composed, *other));
-        for pair in &pairs.known {
-            match pair.may_change {
-                true => self.flag_of_any_value((&pair.name, pair.place), pair.value),
-                false => self.flag((&pair.name, pair.place), pair.value),
+    /// Adds an argument other than a positional one, and returns the number of keywords that it
+    /// gives.
+    fn give(&mut self, argument: GivenArgument<'t>) -> usize {
+        match argument {
+            GivenArgument::Keyword(pair) if pair.may_change => {
+                self.flag_of_any_value((&pair.name, pair.place), pair.value);
+            }
+            GivenArgument::Keyword(pair) => self.flag((&pair.name, pair.place), pair.value),
+            GivenArgument::Perhaps(pair) => self.flag_of_branch(&pair),
+            GivenArgument::Others(node) | GivenArgument::Positional(node) => {
+                unknown(&mut self.composed, node);
+                return 0;
             }
         }
-        for pair in &pairs.perhaps {
-            self.flag_of_branch(pair);
-        }
-        Some(pairs.known.len() + pairs.perhaps.len())
+        1
     }
 
     /// A keyword that a branch gives: a word of an array, to which a branch of a script adds it.
@@ -232,13 +250,6 @@ impl<'t> Call<'t, '_> {
         self.composed.write(&format!(" \"${{{BRANCHES}[@]}}\"\n"));
         whole.append(&self.composed);
         whole
-    }
-
-    fn keyword(&mut self, argument: Node<'t>) -> Option<()> {
-        let name = argument.child_by_field_name("name")?;
-        let given = argument.child_by_field_name("value")?;
-        self.flag((self.text.get(name.byte_range())?, span(name)), given);
-        Some(())
     }
 
     /// The flag of a keyword; `None` if the call gives it otherwise.

@@ -20,6 +20,7 @@ pub struct DictionaryPairs<'t> {
 }
 
 /// A key that is given.
+#[derive(Clone)]
 pub struct DictionaryPair<'t> {
     pub name: String,
     pub place: Span,

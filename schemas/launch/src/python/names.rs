@@ -37,6 +37,8 @@ pub struct Names<'t> {
     own: HashMap<&'t str, &'t str>,
     /// Other names of modules and classes.
     aliases: Aliases<'t>,
+    /// How often each name occurs.
+    uses: HashMap<&'t str, usize>,
     /// Lists whose words are a part of a command that was found.
     taken: RefCell<HashSet<usize>>,
     /// Number of inspected expressions.
@@ -75,6 +77,9 @@ impl<'t> Names<'t> {
     pub fn note(&mut self, text: &'t str, node: Node<'t>) {
         self.aliases.note(text, node);
         match node.kind() {
+            "identifier" => {
+                identifier(text, Some(node)).into_iter().for_each(|name| *self.uses.entry(name).or_default() += 1);
+            }
             "assignment" if subscripted(text, node).is_some() => {
                 let name = subscripted(text, node);
                 name.into_iter().for_each(|name| self.updates.entry(name).or_default().push(node));
@@ -93,7 +98,9 @@ impl<'t> Names<'t> {
                 for parameter in named_children(node) {
                     let name = match parameter.kind() {
                         "identifier" => Some(parameter),
-                        "typed_parameter" => parameter.named_child(0),
+                        "typed_parameter" | "list_splat_pattern" | "dictionary_splat_pattern" => {
+                            parameter.named_child(0)
+                        }
                         _ => parameter.child_by_field_name("name"),
                     };
                     self.values.extend(identifier(text, name).map(|name| (name, None)));
@@ -180,6 +187,11 @@ impl<'t> Names<'t> {
     /// The engine's module that a name is imported from; empty if it is none.
     pub fn module_of(&self, name: &str) -> &'t str {
         self.own.get(name).copied().unwrap_or_default()
+    }
+
+    /// How often a name occurs.
+    pub fn uses(&self, name: &str) -> usize {
+        self.uses.get(name).copied().unwrap_or_default()
     }
 
     /// Other names of modules and classes.
