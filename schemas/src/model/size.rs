@@ -33,8 +33,7 @@ impl ModelFacts {
     /// An EAGLE head with the target's hidden size shares the target's embedding, which is not
     /// counted.
     pub fn loaded_bytes(&self, dtype: &str) -> Option<u64> {
-        let shares_embedding = matches!(self.draft_kind(), Some(DraftKind::Eagle | DraftKind::Eagle3))
-            && self.config.target_hidden_size.is_none_or(|target| Some(target) == self.config.hidden_size);
+        let shares_embedding = self.shares_embedding();
         let quantized = self.config.quantization_config.is_some();
         if let Some(tensors) = &self.tensors {
             let counted =
@@ -48,6 +47,26 @@ impl ModelFacts {
             return Some(size);
         }
         self.config.bytes_of(self.config.parameters()?, dtype)
+    }
+
+    /// Of the `tables` of an EAGLE head, embedding and head, the number that it has in addition to
+    /// [`loaded_bytes`](Self::loaded_bytes) until it gets the target's.
+    pub fn shared_tables(&self, tables: u64) -> u64 {
+        let counted = self.tensors.is_none() && self.index.as_ref().is_some_and(|index| index.total_size.is_some());
+        if counted || !self.shares_embedding() {
+            return 0;
+        }
+        let has_head =
+            || self.tensors.as_ref().is_some_and(|all| all.0.keys().any(|name| name.ends_with("lm_head.weight")));
+        match self.draft_kind() {
+            Some(DraftKind::Eagle) if !has_head() => tables,
+            _ => 1,
+        }
+    }
+
+    fn shares_embedding(&self) -> bool {
+        matches!(self.draft_kind(), Some(DraftKind::Eagle | DraftKind::Eagle3))
+            && self.config.target_hidden_size.is_none_or(|target| Some(target) == self.config.hidden_size)
     }
 
     /// Bytes of the checkpoint's own MTP layers when loaded as `dtype`, in addition to

@@ -2,7 +2,7 @@
 
 use schemas::{
     flags::Key,
-    model::{LinearState, ModelFacts, TokenBytes, element_bytes, normal_dtype},
+    model::{LinearState, ModelConfig, ModelFacts, TokenBytes, element_bytes, normal_dtype},
     version::EngineVersion,
 };
 
@@ -32,6 +32,9 @@ pub struct MemoryEstimate {
     pub draft_weights: Option<u64>,
     /// Whether the draft's weights are part of the static share (0.5.15 and later).
     pub draft_is_static: bool,
+    /// The draft's copies of the target's embedding and head. They lie in memory while the engine
+    /// measures what is free for the caches, and are given back afterwards.
+    pub draft_copies: Option<u64>,
     /// One token in the caches of target and draft, as the engine counts it.
     pub kv_token: Option<u64>,
     /// One token in the target's cache, if some of its layers keep a window only.
@@ -101,6 +104,7 @@ pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryE
         ),
         draft_weights: draft_weights(given, resolved),
         draft_is_static: given.version >= V0_5_15,
+        draft_copies: draft_copies(given, resolved),
         kv_token: None,
         with_windows: with_windows(given, resolved),
         window_tokens: None,
@@ -163,6 +167,30 @@ fn mtp_weights(given: &Given<'_>, resolved: &Resolved, dtype: Option<&str>) -> O
     shared(given, resolved, given.target?.mtp_bytes(dtype?)?)
 }
 
+/// Bytes of the embedding and head that a recurrent draft has until it gets the target's, which is
+/// after the caches are sized (`speculative/eagle_worker_v2.py`).
+fn draft_copies(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
+    let algorithm = resolved.algorithm.as_ref().map(|algorithm| algorithm.value);
+    if given.version < V0_5_15 || !matches!(algorithm, Some(Algorithm::Eagle | Algorithm::Eagle3)) {
+        return Some(0);
+    }
+    let heads = |config: &ModelConfig| if config.tie_word_embeddings == Some(true) { 1 } else { 2 };
+    let (tables, config, dtype) = if given.launch.has(Key::SpeculativeDraftModelPath) {
+        let draft = given.draft?;
+        (draft.shared_tables(heads(&draft.config)), &draft.config, resolved.draft_dtype.as_ref())
+    } else {
+        let target = &given.target?.config;
+        let has_layers = target.mtp_layers().unwrap_or(0) > 0;
+        (if has_layers { heads(target) } else { 0 }, target, resolved.target_dtype.as_ref())
+    };
+    if tables == 0 {
+        return Some(0);
+    }
+    let size = |size: Option<usize>| u64::try_from(size?).ok();
+    let table = size(config.vocab_size)?.checked_mul(size(config.hidden_size)?)?;
+    shared(given, resolved, table.checked_mul(tables)?.checked_mul(element_bytes(&dtype?.value)?)?)
+}
+
 /// Bytes of one token in the caches of one GPU.
 struct TokenOfKv {
     target: u64,
@@ -218,12 +246,13 @@ impl TokenOfKv {
     }
 }
 
-/// The static memory that weights leave.
+/// The static memory that weights leave when the caches are sized.
 fn free(estimate: &MemoryEstimate) -> Option<u64> {
     if estimate.draft_is_static && estimate.draft_weights.is_none() {
         return None;
     }
-    Some(estimate.static_share?.saturating_sub(estimate.static_weights()?))
+    let copies = if estimate.draft_is_static { estimate.draft_copies? } else { 0 };
+    Some(estimate.static_share?.saturating_sub(estimate.static_weights()?).saturating_sub(copies))
 }
 
 fn kv_tokens(given: &Given<'_>, free: u64, token: f64) -> Option<u64> {

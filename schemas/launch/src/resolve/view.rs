@@ -125,6 +125,9 @@ fn memory_parts(memory: &MemoryEstimate) -> [(&'static str, Option<u64>); 10] {
 fn memory_json(memory: &MemoryEstimate) -> Json {
     let mut parts: Map<_, _> =
         memory_parts(memory).into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    if memory.draft_is_static {
+        parts.insert("draft_copies_bytes".into(), json!(memory.draft_copies));
+    }
     if let Some(token) = memory.with_windows {
         parts.insert("full_layers_kv_bytes_per_token".into(), json!(token.full));
         parts.insert("window_layers_kv_bytes_per_token".into(), json!(token.windowed));
@@ -174,6 +177,10 @@ fn memory_table(memory: &MemoryEstimate) -> String {
         ("draft weights", amount(memory.draft_weights), place.into()),
         ("KV cache", format!("{tokens} tokens"), format!("of {}, target and draft", amount(memory.kv_token))),
     ];
+    let copies = (memory.draft_is_static && memory.draft_copies != Some(0)).then(|| {
+        let what = "of embedding and head, given back once the caches are sized";
+        ("draft's copies", amount(memory.draft_copies), what.to_owned())
+    });
     let states = memory.states.map(state_rows).unwrap_or_default();
     let undecided =
         memory.undecided.as_ref().map(|what| ("not estimated", "?".to_owned(), format!("the capacity: {what}")));
@@ -187,7 +194,8 @@ fn memory_table(memory: &MemoryEstimate) -> String {
         ("verify logits", amount(memory.verify_logits), "float32, once; sampling makes copies".into()),
     ];
     let mut text = "memory of one GPU, estimated\n".to_owned();
-    for (name, value, what) in rows.into_iter().chain(windows).chain(states).chain(own).chain(undecided).chain(outside)
+    for (name, value, what) in
+        rows.into_iter().chain(copies).chain(windows).chain(states).chain(own).chain(undecided).chain(outside)
     {
         text.push_str(format!("  {name:20} {value:>18}  {what}").trim_end());
         text.push('\n');

@@ -29,7 +29,7 @@ fn gpt_oss() -> ModelFacts {
 fn qwen() -> ModelFacts {
     model(
         "Qwen3_5MoeForConditionalGeneration",
-        r#""text_config": {"num_hidden_layers": 40, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+        r#""text_config": {"hidden_size": 2048, "vocab_size": 248320, "num_hidden_layers": 40, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
            "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
            "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "mtp_num_hidden_layers": 1}"#,
         71_903_776_768,
@@ -110,19 +110,20 @@ const CHAIN: &str = "--speculative-algorithm NEXTN --speculative-num-steps 3 --s
 
 #[test]
 fn states_take_their_share_before_tokens() {
-    // 9/19 of what is free: K states, and one for each of four tokens of a fifth as many requests.
-    assert_eq!(of_qwen(CHAIN, "0.5.23"), (195, 196 * 64_389_120, 40 * 4 * 64_389_120, 1_139_590));
-    assert_eq!(of_qwen(CHAIN, "0.5.16"), (199, 199 * 64_389_120, 39 * 4 * 64_389_120, 1_147_103));
+    // 9/19 of what the weights leave, with the draft's copies of embedding and head: K states, and
+    // one for each of four tokens of a fifth as many requests.
+    assert_eq!(of_qwen(CHAIN, "0.5.23"), (187, 188 * 64_389_120, 38 * 4 * 64_389_120, 1_095_023));
+    assert_eq!(of_qwen(CHAIN, "0.5.16"), (190, 190 * 64_389_120, 38 * 4 * 64_389_120, 1_093_961));
     assert_eq!(of_qwen("", "0.5.23"), (356, 357 * 64_389_120, 0, 1_250_405));
 }
 
 #[test]
 fn a_written_number_of_states_is_kept() {
     let written = of_qwen(&format!("{CHAIN} --max-mamba-cache-size 200"), "0.5.23");
-    assert_eq!(written, (200, 201 * 64_389_120, 41 * 4 * 64_389_120, 1_113_866));
+    assert_eq!(written, (200, 201 * 64_389_120, 41 * 4 * 64_389_120, 1_023_568));
     // Without the prefix cache each request has one.
     let alone = of_qwen(&format!("{CHAIN} --disable-radix-cache"), "0.5.23");
-    assert_eq!(alone, (48, 49 * 64_389_120, 49 * 4 * 64_389_120, 1_456_848));
+    assert_eq!(alone, (48, 49 * 64_389_120, 49 * 4 * 64_389_120, 1_366_550));
 }
 
 #[test]
@@ -142,4 +143,54 @@ fn states_for_a_request_depend_on_the_strategy() {
 fn half_precision_halves_the_recurrent_part() {
     let found = estimate(("--mamba-ssm-dtype bfloat16", "0.5.23"), &qwen(), None, 143_771);
     assert_eq!(found.states.map(|pool| pool.state), Some(30 * (8192 * 3 * 2 + 32 * 128 * 128 * 2)));
+}
+
+/// Bytes in hundredths of GiB, as SGLang prints them.
+fn printed(bytes: u64) -> u64 {
+    (bytes * 100 + (1 << 29)) >> 30
+}
+
+#[test]
+fn states_take_what_servers_printed_at_their_start() {
+    let dense = |layers: u64, heads: u64| {
+        let fields = format!(
+            r#""text_config": {{"num_hidden_layers": {layers}, "num_attention_heads": 24, "num_key_value_heads": 4,
+               "head_dim": 256, "linear_num_key_heads": 16, "linear_num_value_heads": {heads},
+               "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4}}"#
+        );
+        model("Qwen3_5ForConditionalGeneration", &fields, 20_000_000_000)
+    };
+    // 27B without drafts: 0.99 of convolutions and 50.77 of recurrent states, and 72 requests of
+    // five states.
+    let found = estimate(("--max-mamba-cache-size 360", "0.5.23"), &dense(64, 48), None, 143_771);
+    let filled = found.states.and_then(|pool| pool.filled).expect("known");
+    assert_eq!((printed(filled.bytes), filled.states / filled.per_request), (99 + 5077, 72));
+    // 9B with 16 tokens for each of 64 requests without the prefix cache: 3.05 and 0.07; 48.75 of
+    // recurrent states of drafts, of which the engine counts convolutions as whole ones.
+    let flags = "--speculative-algorithm NGRAM --speculative-num-draft-tokens 16 --max-running-requests 64 \
+                 --disable-radix-cache";
+    let found = estimate((flags, "0.5.23"), &dense(32, 32), None, 143_771);
+    let filled = found.states.and_then(|pool| pool.filled).expect("known");
+    assert_eq!((filled.states, printed(filled.bytes)), (64, 305 + 7));
+    let convolutions = 1040 * 24 * 8192 * 3 * 2;
+    assert_eq!(printed(filled.verification - convolutions), 4875);
+}
+
+#[test]
+fn copies_of_embedding_and_head_are_there_while_caches_are_sized() {
+    let copies = |flags: &str, version: &str, draft: Option<&ModelFacts>| {
+        estimate((flags, version), &qwen(), draft, 143_771).draft_copies
+    };
+    assert_eq!(copies(CHAIN, "0.5.23", None), Some(2 * 248_320 * 2048 * 2));
+    assert_eq!(copies(&format!("{CHAIN} --tp-size 2"), "0.5.23", None), Some(248_320 * 2048 * 2));
+    assert_eq!(copies(CHAIN, "0.5.14", None), Some(0), "the draft is loaded afterwards");
+    assert_eq!(copies("", "0.5.23", None), Some(0));
+    let head = |more: &str| ModelFacts {
+        index: None,
+        ..model("LlamaForCausalLMEagle3", &format!(r#""hidden_size": 2048, "vocab_size": 248320{more}"#), 0)
+    };
+    let flags = "--speculative-algorithm EAGLE3 --speculative-draft-model-path y";
+    assert_eq!(copies(flags, "0.5.23", Some(&head(""))), Some(248_320 * 2048 * 2), "its head is its own");
+    assert_eq!(copies(flags, "0.5.23", Some(&head(r#", "target_hidden_size": 4096"#))), Some(0), "so is its embedding");
+    assert_eq!(copies(flags, "0.5.23", None), None);
 }
