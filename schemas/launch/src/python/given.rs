@@ -63,8 +63,8 @@ impl<'t> GivenArgument<'t> {
 }
 
 impl<'t> Constructor<'t> {
-    /// What the base is given where a class is given `given`. Fields that the engine's class lacks
-    /// do not reach it.
+    /// What the base is given where a class is given `given`; `None` if that is not followed.
+    /// Fields that the engine's class lacks do not reach it.
     pub fn passed(
         &self,
         text: &'t str,
@@ -87,6 +87,9 @@ impl<'t> Constructor<'t> {
 
 impl<'t> Method<'t> {
     fn passed(&self, text: &'t str, names: &Names<'t>, given: &[GivenArgument<'t>]) -> Option<Vec<GivenArgument<'t>>> {
+        for _ in &self.passed {
+            names.spend().then_some(())?;
+        }
         let mut passed = Vec::new();
         for argument in GivenArgument::all(text, names, self.passed.iter().copied().filter(|node| !is_splat(*node)))? {
             passed.push(self.replaced(text, given, argument));

@@ -10,6 +10,9 @@ use super::nodes::{descendants, identifier, named_children};
 /// Maximum number of nodes of a constructor that is read.
 const MOST_NODES: usize = 1 << 12;
 
+/// Maximum number of parameters of a constructor that is read.
+const MOST_PARAMETERS: usize = 1 << 8;
+
 /// A class with one base.
 pub struct OwnClass<'t> {
     pub base: Node<'t>,
@@ -150,7 +153,11 @@ fn assigned<'t>(text: &'t str, node: Node<'t>) -> Option<Vec<&'t str>> {
 fn parameters<'t>(text: &'t str, list: Node<'t>) -> Option<Vec<Parameter<'t>>> {
     let mut kind = ParameterKind::Positional;
     let mut found = Vec::new();
-    for node in named_children(list).into_iter().skip(1) {
+    let nodes = named_children(list);
+    if nodes.len() > MOST_PARAMETERS {
+        return None;
+    }
+    for node in nodes.into_iter().skip(1) {
         let inner = if node.kind() == "typed_parameter" { node.named_child(0)? } else { node };
         let own = match inner.kind() {
             "identifier" | "default_parameter" | "typed_default_parameter" => kind,
