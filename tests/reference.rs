@@ -235,7 +235,7 @@ fn check_block_head(name: &str, target: &Path, head: &Path, mut reference: Refer
         let Some(numbers) = tree.strip_prefix("own nodes=") else { continue };
         let (nodes, topk) = numbers.split_once(" topk=").expect("two numbers");
         let (nodes, topk): (usize, usize) = (nodes.parse().expect("nodes"), topk.parse().expect("topk"));
-        let shape = TreeShape { num_steps: expected.drafts.min(nodes - 1), topk, num_draft_tokens: nodes };
+        let shape = TreeShape::whole_tree(expected.drafts.min(nodes - 1), topk, nodes);
         check(&mut of_the_shape, "tree", shape, float32);
     }
     let mut of_the_head = engine(Some(expected.block_size));

@@ -82,8 +82,8 @@ fn shapes() -> Vec<TreeShape> {
     let mut shapes: Vec<TreeShape> = (1..=8).map(TreeShape::chain).collect();
     for topk in [2, 4, 6, 8] {
         for num_steps in [2, 3, 5, 7] {
-            let largest = TreeShape { num_steps, topk, num_draft_tokens: 2 }.largest_num_draft_tokens();
-            shapes.extend([6, 32].map(|nodes| TreeShape { num_steps, topk, num_draft_tokens: largest.min(nodes) }));
+            let largest = TreeShape::whole_tree(num_steps, topk, 2).largest_num_draft_tokens();
+            shapes.extend([6, 32].map(|nodes| TreeShape::whole_tree(num_steps, topk, largest.min(nodes))));
         }
     }
     shapes

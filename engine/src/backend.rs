@@ -36,7 +36,7 @@ use crate::{error::EngineError, options::EngineOptions};
 pub use crate::{
     token::{ProducedToken, TokenLogprobs},
     tree::{DraftTree, LookedUp, Pool, RequiredTree},
-    verify_plan::{VerifyPlan, inner_rows, target_passes},
+    verify_plan::{VerifyPlan, check_budget, inner_rows, target_passes},
 };
 pub use kernels::device::GpuState;
 

@@ -50,7 +50,7 @@ pub use fingerprint::Fingerprint;
 pub use identity::Identity;
 pub use model_files::ModelFiles;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
-pub use played::{PlayedAcceptance, PlayedText, Simulated};
+pub use played::{PlayedAcceptance, PlayedText, PlayedTree, Simulated};
 pub use replay::{
     Acceptance, KeepStates, KnownText, PositionTrace, ReplayProgress, ReplayText, TextAcceptance, TextHistory,
     replay_texts,

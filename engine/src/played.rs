@@ -2,14 +2,19 @@
 //!
 //! What a round accepts is a function of the request's text, its position in it and the shape. So
 //! rounds of models with random weights run with the acceptance of real ones, however a policy
-//! places them, and whatever the batch. Only the number of accepted drafts is played: drafts still
-//! run, and trees have the form that they give them.
+//! places them, and whatever the batch. Drafts still run. Where the trees of a shape are known, their
+//! form is played too: parents and scores of the nodes, and where the path ends, so that what is
+//! verified by score is what a real draft would have verified. Else trees have the form that the
+//! draft gives them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use schemas::tree::TreeShape;
 
-use crate::{error::EngineError, tree::simulated_count};
+use crate::{
+    error::EngineError,
+    tree::{Pool, Proposal, simulated_count},
+};
 
 /// How rounds accept without regard to the target.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,14 +27,78 @@ pub enum Simulated {
     Played(Arc<PlayedAcceptance>),
 }
 
+/// The tree of a shape at a position of a text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlayedTree {
+    /// Its drafts: the node above each, counted from the root, which is 0, and the log-probability
+    /// of the path. Nodes are ordered by depth.
+    pub drafts: Vec<(usize, f32)>,
+    /// The last accepted node; 0 if no draft is accepted.
+    pub end: usize,
+}
+
 /// Accepted drafts of some shapes at every position of texts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PlayedAcceptance {
     /// For each text, where it begins in a list of all positions, and how many it has; at least
     /// one.
     texts: Vec<(usize, usize)>,
-    /// Accepted drafts at all positions, by shape. Never empty, and all of the same length.
+    /// Accepted drafts at all positions, by shape. Never empty, and all of the same length. Of a
+    /// shape with a budget those of its whole trees.
     shapes: BTreeMap<TreeShape, Vec<i32>>,
+    /// The trees at all positions, of shapes for which they are known.
+    trees: BTreeMap<TreeShape, Vec<PlayedTree>>,
+}
+
+impl PlayedTree {
+    /// Whether a shape can have this tree.
+    fn is_of(&self, shape: TreeShape) -> bool {
+        let mut depths = vec![0];
+        for (parent, score) in &self.drafts {
+            let Some(above) = depths.get(*parent).filter(|_| !score.is_nan()) else { return false };
+            depths.push(above + 1);
+        }
+        let within = self.drafts.len() <= shape.drafts() && self.end <= self.drafts.len();
+        within && depths.is_sorted() && depths.iter().all(|depth| *depth <= shape.num_steps)
+    }
+
+    /// The proposals of a draft that make this tree, with tokens of what was drafted.
+    pub(crate) fn pool(&self, drafted: &[u32]) -> Pool {
+        let mut pool = Pool::default();
+        let mut depths = vec![0];
+        let mut step: Vec<Proposal> = Vec::new();
+        for (at, (parent, score)) in self.drafts.iter().enumerate() {
+            let depth = depths[*parent] + 1;
+            if depths.last() != Some(&depth) && !step.is_empty() {
+                pool.push_step(std::mem::take(&mut step));
+            }
+            depths.push(depth);
+            let rank = self.drafts[..at].iter().filter(|one| one.0 == *parent).count();
+            let token = drafted.get(at).copied().unwrap_or_default();
+            step.push(Proposal { token, score: *score, parent: parent.checked_sub(1), rank });
+        }
+        pool.push_step(step);
+        pool
+    }
+
+    /// The node at which acceptance ends if only these drafts are verified, in the tree that is left
+    /// of them: places of the pool, ascending.
+    pub(crate) fn end_within(&self, places: &[usize]) -> usize {
+        let mut path = self.path().into_iter().map_while(|node| places.binary_search(&(node - 1)).ok());
+        path.by_ref().last().map_or(0, |place| place + 1)
+    }
+
+    /// The accepted nodes, from the first draft on.
+    pub fn path(&self) -> Vec<usize> {
+        let mut path = Vec::new();
+        let mut node = self.end;
+        while node > 0 {
+            path.push(node);
+            node = self.drafts[node - 1].0;
+        }
+        path.reverse();
+        path
+    }
 }
 
 /// The text that a request follows.
@@ -57,6 +126,11 @@ impl Simulated {
     /// The mean number of tokens per round, if it is given.
     pub fn length(&self) -> Option<f32> {
         if let Self::Length(length) = self { Some(*length) } else { None }
+    }
+
+    /// The tree of a shape after `length` positions of a sequence, if it is played.
+    pub(crate) fn tree(&self, shape: TreeShape, played: Option<PlayedText>, length: usize) -> Option<&PlayedTree> {
+        if let Self::Played(acceptance) = self { acceptance.tree(shape, played?, length) } else { None }
     }
 
     /// Tokens that a round of a shape yields after `length` positions of a sequence, before its
@@ -99,8 +173,47 @@ impl PlayedAcceptance {
         });
         let texts = begins.collect();
         let accepted = |texts: Vec<Vec<u16>>| texts.into_iter().flatten().map(i32::from).collect();
-        let shapes = shapes.into_iter().map(|(shape, texts)| (shape, accepted(texts))).collect();
-        Ok(Self { texts, shapes })
+        let shapes: BTreeMap<TreeShape, Vec<i32>> =
+            shapes.into_iter().map(|(shape, texts)| (shape, accepted(texts))).collect();
+        let trees = BTreeMap::new();
+        let unknown = shapes.keys().find(|shape: &&TreeShape| shape.row_budget.is_some()).copied();
+        let made = Self { texts, shapes, trees };
+        // A budget goes by scores.
+        unknown.map_or(Ok(made), |shape| Err(wrong(format!("the trees of {shape} are not known"))))
+    }
+
+    /// For each shape, its tree at each position of each text.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and when a tree is none of its shape.
+    pub fn with_trees(shapes: Vec<(TreeShape, Vec<Vec<PlayedTree>>)>) -> Result<Self, EngineError> {
+        let wrong = |reason: String| EngineError::Configuration(format!("simulated acceptance: {reason}"));
+        let (mut accepted, mut trees) = (Vec::new(), BTreeMap::new());
+        for (shape, texts) in shapes {
+            if let Some(tree) = texts.iter().flatten().find(|tree| !tree.is_of(shape)) {
+                return Err(wrong(format!("{tree:?} is no tree of {shape}")));
+            }
+            let depths = texts.iter().map(|text| text.iter().map(|tree| tree.path().len() as u16).collect()).collect();
+            // Budgets are checked with the tree that they cut.
+            accepted.push((shape.drafted(), depths));
+            trees.insert(shape, texts.into_iter().flatten().collect::<Vec<_>>());
+        }
+        let whole = Self::new(accepted)?;
+        let of = |shape: &TreeShape| whole.shapes.get(&shape.drafted()).cloned().unwrap_or_default();
+        let shapes = trees.keys().map(|shape| (*shape, of(shape))).collect();
+        Ok(Self { shapes, trees, ..whole })
+    }
+
+    /// The trees of a shape at all positions, in the order of the texts; `None` if they are not
+    /// known.
+    pub fn trees(&self, shape: TreeShape) -> Option<&[PlayedTree]> {
+        self.trees.get(&shape).map(Vec::as_slice)
+    }
+
+    /// The tree of a shape after `length` positions of a sequence; `None` if it is not known.
+    pub fn tree(&self, shape: TreeShape, played: PlayedText, length: usize) -> Option<&PlayedTree> {
+        let [begin, positions, origin] = self.place(played);
+        self.trees.get(&shape)?.get(begin + (origin + length % positions) % positions)
     }
 
     /// Checks that a shape is known. No speculation always is.

@@ -148,6 +148,13 @@ pub(crate) fn run(
 ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
     let nodes = backend.cost().nodes;
     for shape in shapes {
+        if shape.row_budget.is_some() {
+            return Err(EngineError::Configuration(format!(
+                "the tree shape {shape} cannot be replayed: what a budget of rows accepts depends on the other requests; \
+                 trace {} and simulate it (spectune simulate --shapes)",
+                shape.drafted()
+            )));
+        }
         nodes.check(*shape).map_err(|error| {
             EngineError::Configuration(format!("the tree shape {shape} cannot be replayed: {error}"))
         })?;

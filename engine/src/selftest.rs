@@ -3,6 +3,7 @@
 
 pub(crate) mod adjusted;
 mod batches;
+mod budgets;
 mod default_mode;
 mod joined;
 mod kernel_checks;
@@ -18,6 +19,7 @@ use schemas::tree::TreeShape;
 use self::{
     adjusted::adjusted_as_on_cpu,
     batches::shrinking_and_growing,
+    budgets::check_budgets,
     default_mode::near_batch_invariant,
     joined::check_joined,
     kernel_checks::kernel_checks,
@@ -347,6 +349,10 @@ fn check_engine(
             failure: exchanged(models, setting, plan)?,
         });
         check_joined(models, setting, plan, &label, report)?;
+        // The reduced plan has a test of its own for them.
+        if !setting.pair.has_states() && plan.batches.len() > 1 {
+            check_budgets(models, setting, plan, &label, report)?;
+        }
     }
     if setting.choice != DeviceChoice::Cpu && engine.device().device != "cpu" {
         let mut eager = load(models, setting, plan, true)?;
@@ -540,6 +546,19 @@ mod tests {
             ..QUICK
         };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
+    }
+
+    #[test]
+    fn budgets_of_rows_change_nothing_with_drafts_of_every_kind_in_the_emulator() {
+        let plan = Plan { batches: &[2, 3], tokens: 10, ..QUICK };
+        let models = RandomModels::write().expect("a folder");
+        for pair in [Pair::Eagle3, Pair::GptOss, Pair::Dspark, Pair::Standalone] {
+            let mut checks = Vec::new();
+            let setting = Setting::new(DeviceChoice::Emulator, 1, "float32", pair, 16);
+            check_budgets(&models, setting, plan, "it", &mut |check| checks.push(check)).expect("it runs");
+            let broken: Vec<&Check> = checks.iter().filter(|check| check.failure.is_some()).collect();
+            assert!(checks.len() == 2 && broken.is_empty(), "{pair}: {} checks, {broken:?}", checks.len());
+        }
     }
 
     #[test]

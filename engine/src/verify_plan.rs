@@ -4,9 +4,12 @@
 //! acceptance ends there. If a batch has more rows than the target can multiply while it reads its
 //! weights, the target need not run over all of them.
 
-use schemas::tree::TreeShape;
+use schemas::tree::{NodeSource, TreeShape};
 
-use crate::spec::{ModelCost, PassCost};
+use crate::{
+    error::EngineError,
+    spec::{ModelCost, PassCost},
+};
 
 /// Number of rows for which multiplying 16-bit weights takes as long as reading them: about 0.66
 /// PFLOP/s against 4.2 TB/s on an H200, and similar on other GPUs of its generation.
@@ -27,11 +30,16 @@ pub enum VerifyPlan {
     /// Nodes with children, or the likeliest of them, and then the node where acceptance ends: the
     /// target runs over no others, but twice.
     InnerNodesFirst,
+    /// The likeliest nodes of all requests together, as many as the shape's budget of rows.
+    LikeliestNodes,
 }
 
 impl VerifyPlan {
     /// The plan with the shortest estimated time.
     pub fn of(shape: TreeShape, batch: usize, cost: &ModelCost) -> Self {
+        if shape.row_budget.is_some() {
+            return Self::LikeliestNodes;
+        }
         let element = cost.element;
         let head =
             PassCost { bytes: cost.target_vocabulary, weights: cost.target_vocabulary / element.max(1), experts: None };
@@ -54,6 +62,24 @@ impl VerifyPlan {
     }
 }
 
+/// Checks that the target can verify a part of the trees, if the shape has a budget of rows.
+///
+/// # Errors
+/// When look-ups fill the trees, whose nodes have no scores, or layers have a state, which is
+/// computed along whole trees.
+pub fn check_budget(shape: TreeShape, nodes: NodeSource, has_states: bool) -> Result<(), EngineError> {
+    let reason = match (shape.row_budget, nodes) {
+        (None, _) => return Ok(()),
+        (Some(_), NodeSource::Text(_)) => "drafts that are looked up have no scores to choose by",
+        (Some(_), _) if has_states => "layers with a state (gated delta nets) verify whole trees",
+        (Some(_), _) => return Ok(()),
+    };
+    Err(EngineError::Configuration(format!(
+        "the tree shape {shape} has a budget of rows, but {reason}: use {} without one",
+        shape.drafted()
+    )))
+}
+
 /// The time of a pass, expressed as the bytes that can be read in it: the maximum of memory traffic
 /// and arithmetic.
 fn bytes_meanwhile(cost: &PassCost, rows: usize, element: u64) -> f64 {
@@ -70,10 +96,10 @@ pub fn inner_rows(nodes: usize) -> usize {
 /// Rows of the target's passes in a round: over all nodes, or over inner nodes and then over one
 /// node of each request.
 pub fn target_passes(shape: TreeShape, batch: usize, cost: &ModelCost) -> (usize, Option<usize>) {
-    let rows = batch.saturating_mul(shape.num_draft_tokens);
+    let rows = shape.verified_rows(batch);
     match VerifyPlan::of(shape, batch, cost) {
         VerifyPlan::InnerNodesFirst => (inner_rows(rows), Some(batch)),
-        VerifyPlan::AllNodes | VerifyPlan::AcceptedPathOnly => (rows, None),
+        VerifyPlan::AllNodes | VerifyPlan::AcceptedPathOnly | VerifyPlan::LikeliestNodes => (rows, None),
     }
 }
 

@@ -65,7 +65,7 @@ fn many_shapes(count: usize) -> Vec<TreeShape> {
     };
     let shapes = std::iter::repeat_with(|| {
         let (steps, topk) = (1 + draw(8), 1 + draw(8));
-        let most = TreeShape { num_steps: steps, topk, num_draft_tokens: 2 }.largest_num_draft_tokens().min(60);
+        let most = TreeShape::whole_tree(steps, topk, 2).largest_num_draft_tokens().min(60);
         let nodes = if topk == 1 { steps + 1 } else { 2 + draw(most - 1) };
         TreeShape::new(steps, topk, nodes).expect("within the bound")
     });
@@ -214,7 +214,7 @@ fn what_cannot_be_replayed_says_why() {
     check(&mut engine, text(4, 4), &off, "expected both a prompt and an output");
     check(&mut engine, text(300, 4), &off, "the context length is 256");
     check(&mut engine, ReplayText { tokens: vec![5, 1 << 20], ..text(2, 1) }, &off, "token 1048576 is outside");
-    check(&mut engine, text(9, 4), &[TreeShape { num_steps: 3, topk: 1, num_draft_tokens: 9 }], "with topk 1");
+    check(&mut engine, text(9, 4), &[TreeShape::whole_tree(3, 1, 9)], "with topk 1");
     let request = requests(&engine, &samplings(), 4).remove(0);
     let running = engine.submit(request).expect("it fits");
     check(&mut engine, text(9, 4), &off, "only while no request runs");

@@ -21,31 +21,41 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
   return found;
 }
 
-/// Number of tokens that a request produces under simulated acceptance, from 1 to min(`most`,
-/// `nodes`); 0 if acceptance is not simulated or the request is padding.
+/// What a request accepts if acceptance is simulated.
+struct Simulated {
+  /// Number of tokens that it produces, from 1 to min(`most`, `nodes`); 0 if acceptance is not
+  /// simulated or the request is padding.
+  int count;
+  /// The node to which the path leads; 0 for the first one of its depth.
+  int end;
+};
+
+/// Simulated acceptance.
 ///
-/// If texts are played (`accepted` is not null), it is one more than the drafts that their trace
-/// accepts: played `[slots, 4]` is, for each slot, where its text begins in `accepted`, how many
+/// If texts are played (`accepted` is not null), the count is one more than the drafts that their
+/// trace accepts, in the low 16 bits of an entry, and the end is in the high ones: played `[slots,
+/// 4]` is, for each slot, where its text begins in `accepted`, how many
 /// positions that has (0: none, acceptance is not simulated), and the position of the text at
-/// position 0 of the sequence; a text that ends starts again. Else it is ⌊simulate⌋, plus one with
+/// position 0 of the sequence; a text that ends starts again. Else the count is ⌊simulate⌋, plus one with
 /// the probability of the fraction: a function of the slot's seed and length.
-__device__ __forceinline__ int simulated_count(float simulate, const int* accepted, const int* played, bool runs,
-                                               const u64* seed, int slot, int start, int most, int nodes) {
-  if (!runs) return 0;
+__device__ __forceinline__ Simulated simulated_count(float simulate, const int* accepted, const int* played, bool runs,
+                                                     const u64* seed, int slot, int start, int most, int nodes) {
+  if (!runs) return {0, 0};
   if (accepted) {
     const int* text = played + 4 * (u64)slot;
     int begin = load_fresh(text), positions = load_fresh(text + 1), origin = load_fresh(text + 2);
-    if (positions <= 0) return 0;
-    return max(1, min(1 + load_fresh(accepted + begin + (origin + start) % positions), min(most, nodes)));
+    if (positions <= 0) return {0, 0};
+    int entry = load_fresh(accepted + begin + (origin + start) % positions);
+    return {max(1, min(1 + (entry & 0xFFFF), min(most, nodes))), min(entry >> 16, nodes - 1)};
   }
-  if (!(simulate > 0.0f)) return 0;
+  if (!(simulate > 0.0f)) return {0, 0};
   simulate = simulate < (float)MOST_NODES ? simulate : (float)MOST_NODES;
   int whole = (int)simulate;
   uint2 words = load_fresh_8(seed + slot);
   u64 bits = random_bits(((u64)words.y << 32 | words.x) ^ SIMULATION, start);
   // True with the probability of the fraction, by a draw of 53 bits.
   u64 fraction = (u64)(((double)simulate - (double)whole) * 9007199254740992.0);
-  return max(1, min(whole + (bits < fraction ? 1 : 0), min(most, nodes)));
+  return {max(1, min(whole + (bits < fraction ? 1 : 0), min(most, nodes))), 0};
 }
 
 /// A tree in shared memory: parent (−1: none), token, depth and target's choice of each node.
@@ -65,23 +75,23 @@ __device__ __forceinline__ void read_node(Tree& tree, const int* token, const in
 
 /// Writes the path from the root, at most `most` nodes, and returns its length: from each node to
 /// the lowest child whose token is the node's choice. For padding (`runs` is false) it is the root
-/// alone. If `simulated` > 0, choices are ignored: the path leads to the first node of depth
-/// `simulated` − 1, or consists of the first `simulated` nodes if the tree is not that deep. Called
-/// by one warp.
-__device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, int most, int* path) {
+/// alone. If acceptance is simulated, choices are ignored: the path leads to its end, or without one
+/// to the first node of depth `count` − 1, or consists of the first `count` nodes if the tree is not
+/// that deep. Called by one warp.
+__device__ __forceinline__ int walk(const Tree& tree, bool runs, Simulated simulated, int most, int* path) {
   bool holds[NODES_A_LANE];
-  if (simulated) {
+  if (int count = simulated.count) {
 #pragma unroll
-    for (int i = 0; i < NODES_A_LANE; i++) holds[i] = tree.depths[i * WARP + lane()] == simulated - 1;
-    int node = first_node(holds);
+    for (int i = 0; i < NODES_A_LANE; i++) holds[i] = tree.depths[i * WARP + lane()] == count - 1;
+    int node = simulated.end && tree.depths[simulated.end] == count - 1 ? simulated.end : first_node(holds);
     if (lane() == 0) {
 #pragma unroll 1
-      for (int i = simulated - 1; i >= 0; i--) {
+      for (int i = count - 1; i >= 0; i--) {
         path[i] = node < 0 ? i : node;
         node = node < 0 ? node : tree.parents[node];
       }
     }
-    return simulated;
+    return count;
   }
   // The parent of a node that holds its parent's choice, else −1: the walk goes from that parent to
   // this node.
@@ -106,7 +116,7 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
 /// the walks' current nodes, and advances to the next nodes without a known choice.
 ///
 /// Reads choice `[batch]`, the target's token after row `row[request]`; row_slot and row_sample
-/// `[batch·nodes]` of the rows of the target's pass; ahead_place `[batch·nodes]` as inner_rows left
+/// `[batch·nodes]` of the rows of the target's pass; ahead_place `[batch·nodes]` as list_nodes left
 /// it and the choices ahead_choice that were computed in advance (null: none were); the rest as in
 /// accept_drafts. Writes chosen `[batch·nodes]`: at step 0 ahead_choice[place], or NOT_ASKED, which
 /// no node holds; later chosen[row] = choice if it is still NOT_ASKED. A known choice stays,
@@ -135,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(128)
   bool runs = slot != dummy_slot;
   read_node(tree, node_token, node_parent, node_depth, first, nodes);
   int start = runs ? load_fresh(length + slot) : 0;
-  int simulated = simulated_count(simulate, accepted, played, runs, seed, slot, start, most, nodes);
+  Simulated simulated = simulated_count(simulate, accepted, played, runs, seed, slot, start, most, nodes);
   wait_for_predecessor();
   int own = NOT_ASKED;
   if (node < nodes) {
@@ -183,9 +193,11 @@ extern "C" __global__ void __launch_bounds__(128)
 /// - The rows r = b·most + i of the draft's extend: row_token = token i; row_position = length + i;
 ///   row_write = the
 /// cache row of that position; row_slot; row_prefix = length + i + 1; row_own_count = 0;
-/// row_source, the row whose features they read: b·nodes + accepted_node[i]. If the target ran in
-/// two passes (ahead_place `[batch·nodes]` as inner_rows left it, not null), it is batch + the
-/// place of a listed node, or the request itself for the node at which its walk ended. Rows after
+/// row_source, the row whose features they read: b·nodes + accepted_node[i]. If the target ran over
+/// listed nodes (ahead_place `[batch·nodes]` as list_nodes left it, not null), it is ahead_first +
+/// the place of a listed node, or the request itself for the node at which its walk ended after two
+/// passes. If it ran over no others, ahead_choice are its tokens after them, and `chosen` is not
+/// read (null otherwise). Rows after
 /// the count are padding: they belong to the dummy slot, see nothing, write nothing (−1), and
 /// repeat the last token and source.
 /// - last_row `[batch]`: b·most + count − 1.
@@ -207,8 +219,8 @@ extern "C" __global__ void __launch_bounds__(128)
                   int* length, int* root, int* output,
                   int output_ints, const int* output_place, int* accepted_node, int* move_from, int* move_to,
                   int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
-                  int* row_source, int* last_row, int* group_prefix, int* group_rows, const int* ahead_place, int* text,
-                  int text_width) {
+                  int* row_source, int* last_row, int* group_prefix, int* group_rows, const int* ahead_place,
+                  const int* ahead_choice, int ahead_first, int* text, int text_width) {
   __shared__ Tree tree;
   __shared__ int path[MOST_NODES];
   // Cache rows of the positions from the request's length on.
@@ -222,9 +234,14 @@ extern "C" __global__ void __launch_bounds__(128)
   read_node(tree, node_token, node_parent, node_depth, first, nodes);
   cache_rows[thread] = runs ? cache_row(page_table, table_width, page_size, slot, start + thread) : -1;
   output += (u64)load_fresh(output_place) * output_ints;
-  int simulated = simulated_count(simulate, accepted, played, runs, seed, slot, start, most, nodes);
+  Simulated simulated = simulated_count(simulate, accepted, played, runs, seed, slot, start, most, nodes);
   wait_for_predecessor();
-  tree.choices[thread] = thread < nodes ? chosen[first + thread] : 0;
+  if (!ahead_choice) {
+    tree.choices[thread] = thread < nodes ? chosen[first + thread] : 0;
+  } else {
+    int place = thread < nodes ? ahead_place[first + thread] : -1;
+    tree.choices[thread] = place < 0 ? NOT_ASKED : ahead_choice[place];
+  }
   block_sync();
 
   if (warp() == 0) {
@@ -257,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(128)
     row_prefix[at] = sees ? start + i + 1 : 0;
     row_own_count[at] = 0;
     int place = ahead_place ? ahead_place[first + node] : -1;
-    row_source[at] = !ahead_place ? request * nodes + node : place >= 0 ? (int)gridDim.x + place : request;
+    row_source[at] = !ahead_place ? request * nodes + node : place >= 0 ? ahead_first + place : request;
   }
   if (thread == 0) {
     output[request] = count;

@@ -1,6 +1,9 @@
-// Verification in two passes. Whether a draft is accepted depends only on the target's token after
-// its parent, so the target first runs over the nodes that have children, and then, for each
-// request, over the one node at which its walk ends.
+// Verification of some nodes of the trees.
+//
+// In two passes: whether a draft is accepted depends only on the target's token after its parent,
+// so the target first runs over the nodes that have children, and then, for each request, over the
+// one node at which its walk ends. In one pass within a budget of rows: the target runs over the
+// likeliest nodes of all requests together, and a walk ends where a node was left out.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -8,57 +11,60 @@
 #define NODES_A_LANE (MOST_NODES / WARP)
 #define INNER_WARPS 32
 
-/// The nodes of a request's tree that have children: one bit per node (`lane + 32·i` in word i), in
-/// all lanes. None for padding.
-__device__ __forceinline__ void find_inner(u32 (&inner)[NODES_A_LANE], const int* parents, int nodes, bool runs) {
+/// The nodes of a request's tree that have children, or all (`leaves`): one bit per node (`lane +
+/// 32·i` in word i), in all lanes. None for padding, and no node that pads a tree.
+__device__ __forceinline__ void find_nodes(u32 (&found)[NODES_A_LANE], const int* parents, int nodes, bool runs,
+                                           bool leaves) {
 #pragma unroll
-  for (int word = 0; word < NODES_A_LANE; word++) inner[word] = 0;
+  for (int word = 0; word < NODES_A_LANE; word++) found[word] = 0;
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
     int node = i * WARP + lane(), parent = runs && node < nodes ? parents[node] : -1;
+    if (leaves && runs && (node == 0 || parent >= 0)) found[i] |= 1u << lane();
 #pragma unroll
     for (int word = 0; word < NODES_A_LANE; word++) {
-      if (parent >= 0 && parent / WARP == word) inner[word] |= 1u << parent % WARP;
+      if (parent >= 0 && parent / WARP == word) found[word] |= 1u << parent % WARP;
     }
   }
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
 #pragma unroll
-    for (int mask = WARP / 2; mask > 0; mask /= 2) inner[i] |= shuffle_xor(inner[i], mask);
+    for (int mask = WARP / 2; mask > 0; mask /= 2) found[i] |= shuffle_xor(found[i], mask);
   }
 }
 
-/// The sort keys of a lane's nodes: larger if the draft considers a visit more likely; 0 for
-/// leaves.
-__device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&inner)[NODES_A_LANE], const float* scores) {
+/// The sort keys of a lane's nodes: larger if the draft considers a visit more likely, the largest
+/// for the root, and 0 for what was not found.
+__device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&found)[NODES_A_LANE], const float* scores) {
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
     // No number has the key 0, and NaN is the smallest.
-    key[i] = inner[i] >> lane() & 1 ? max(ordered(scores[i * WARP + lane()]), 1u) : 0;
+    u32 own = i + lane() == 0 ? 0xFFFFFFFFu : max(ordered(scores[i * WARP + lane()]), 1u);
+    key[i] = found[i] >> lane() & 1 ? own : 0;
   }
 }
 
-/// Lists the inner nodes of trees, those that have children: all of them, or if there are more than
-/// `capacity` the likeliest of the batch, ties to the first. Since no node is likelier than its
-/// parent, the path to a listed node is listed too.
+/// Lists the nodes of trees, or without `leaves` only those that have children: all of them, or if
+/// there are more than `capacity` the likeliest of the batch, ties to the first. Roots come first of
+/// all. Since no node is likelier than its parent, the path to a listed node is listed too.
 ///
 /// Reads node_parent and node_score `[batch, nodes]` (the draft's log-probability of the path to a
 /// node), batch_slot `[batch]`. Writes row `[capacity]`: request by request b·nodes + node of each
 /// listed node, in ascending order, and −1 after the last; place `[batch·nodes]`: the index of a
 /// node in the list, −1 for all others; group_first `[batch + 1]`: the index of the first node of
-/// each request, then the number of listed nodes. No node of padding is listed. Grid 1, 1024
+/// each request, then the number of listed nodes. No node of padding is listed, nor one that pads a tree. Grid 1, 1024
 /// threads; a warp takes one request at a time; nodes ≤ 128.
 extern "C" __global__ void __launch_bounds__(1024)
-    inner_rows(int* place, int* row, int* group_first, int capacity, const int* node_parent, const float* node_score,
-               const int* batch_slot, int batch, int nodes, int dummy_slot) {
+    list_nodes(int* place, int* row, int* group_first, int capacity, const int* node_parent, const float* node_score,
+               const int* batch_slot, int batch, int nodes, int dummy_slot, int leaves) {
   __shared__ int histogram[256], above_of[INNER_WARPS], tied_of[INNER_WARPS], total, cut[2];
   int thread = (int)threadIdx.x;
   wait_for_predecessor();
-  u32 inner[NODES_A_LANE], key[NODES_A_LANE];
+  u32 found[NODES_A_LANE], key[NODES_A_LANE];
   auto look_at = [&](int request) {
     u64 begin = (u64)request * nodes;
-    find_inner(inner, node_parent + begin, nodes, request < batch && batch_slot[request] != dummy_slot);
-    find_keys(key, inner, node_score + begin);
+    find_nodes(found, node_parent + begin, nodes, request < batch && batch_slot[request] != dummy_slot, leaves);
+    find_keys(key, found, node_score + begin);
   };
 
   // Radix select: `bound` becomes the key of the last listed node and `ties` the number of listed

@@ -371,17 +371,18 @@ extern "C" __global__ void __launch_bounds__(64)
   if (request == 0) next_output(output_place, output_places);
 }
 
-/// Lays out the rows with which the target verifies trees that the host has drafted.
+/// Lays out the rows with which the target verifies trees that the host has drafted, or that are
+/// played.
 ///
-/// Reads given_token and given_parent `[batch, nodes]`, parents before their children; those of
-/// node 0, the root, are not used. A node whose parent does not come before it, or that is deeper
+/// Reads given_token, given_parent and given_score `[batch, nodes]`, parents before their children;
+/// those of node 0, the root, are not used. A node whose parent does not come before it, or that is deeper
 /// than `steps`, does not exist, and neither do the nodes below it. Reads batch_slot, length, root
 /// and page_table; writes the nodes and the rows as draft_finish does: see there. Nodes that do not
-/// exist are copies of the root, as there. The score of a node is −depth. Padding requests have a
-/// root only. Grid batch, 128 threads; 2 ≤ nodes ≤ 128.
+/// exist are copies of the root, as there. Without given_score (null) the score of a node is −depth.
+/// Padding requests have a root only. Grid batch, 128 threads; 2 ≤ nodes ≤ 128.
 extern "C" __global__ void __launch_bounds__(MOST_NODES)
-    host_trees(const int* given_token, const int* given_parent, const int* batch_slot, const int* length,
-               const int* root, const int* page_table, int table_width, int page_size, int steps, int nodes,
+    host_trees(const int* given_token, const int* given_parent, const float* given_score, const int* batch_slot,
+               const int* length, const int* root, const int* page_table, int table_width, int page_size, int steps, int nodes,
                int dummy_slot, VERIFY_PARAMETERS) {
   __shared__ int parents[MOST_NODES], writes[MOST_NODES];
   wait_for_predecessor();
@@ -403,5 +404,36 @@ extern "C" __global__ void __launch_bounds__(MOST_NODES)
   depth = exists ? depth : 0;
   int token = exists && node > 0 ? max(given_token[at], 0) : root[slot];
   lay_out_node(Verified{nodes, slot, start, runs}, node, token, exists ? parents[node] : -1, depth,
-               exists ? (float)-depth : -infinity(), parents, writes, VERIFY_ARGUMENTS);
+               !exists              ? -infinity()
+               : given_score && node ? given_score[at]
+                                     : (float)-depth,
+               parents, writes, VERIFY_ARGUMENTS);
+}
+
+/// Gives trees the form that their texts have in a trace, for simulated acceptance (see
+/// `simulated_count` in accept.cu): scores and parents of the nodes, in place of those that a draft
+/// of random weights gives them. Tokens stay. Trees of requests without a text stay as they are.
+///
+/// Reads node_token, node_parent, node_score `[batch, nodes]`; parent and score `[positions,
+/// nodes]` of all texts; played `[slots, 4]`, length, batch_slot. Writes given_token, given_parent,
+/// given_score `[batch, nodes]` for host_trees. Grid batch, 128 threads; nodes ≤ 128.
+extern "C" __global__ void __launch_bounds__(MOST_NODES)
+    play_trees(int* given_token, int* given_parent, float* given_score, const int* node_token, const int* node_parent,
+               const float* node_score, const int* parent, const float* score, const int* played, const int* length,
+               const int* batch_slot, int nodes, int dummy_slot) {
+  wait_for_predecessor();
+  int request = (int)blockIdx.x, node = (int)threadIdx.x, slot = batch_slot[request];
+  if (node >= nodes) return;
+  u64 at = (u64)request * nodes + node;
+  const int* text = played + 4 * (u64)slot;
+  int positions = slot == dummy_slot ? 0 : text[1];
+  given_token[at] = node_token[at];
+  if (positions <= 0) {
+    given_parent[at] = node_parent[at];
+    given_score[at] = node_score[at];
+    return;
+  }
+  u64 from = ((u64)text[0] + (u64)((text[2] + length[slot]) % positions)) * nodes + node;
+  given_parent[at] = parent[from];
+  given_score[at] = score[from];
 }

@@ -209,7 +209,7 @@ impl Scene {
             group_prefix: Some(array(27)),
             group_rows: Some(array(28)),
             texts: None,
-            ahead: None,
+            verified: kernels::launch::VerifiedNodes::All,
         };
         let sequences = Sequences { length: array(29), root: array(30), ..sequences };
         self.time(&what("accept_drafts"), || kernels.accept(ways, acceptance, sequences))

@@ -45,8 +45,8 @@ pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
 pub use experts::{check_expert_products, check_experts, check_router_ties, check_uniform_router};
-pub use host_trees::check_host_trees;
-pub use inner::{check_inner_rows, check_pick_rows};
+pub use host_trees::{check_host_trees, check_play_trees};
+pub use inner::{check_list_nodes, check_pick_rows};
 pub use join::check_join_chains;
 pub use latent::{check_latent_attention, check_latent_heads, check_latent_write};
 pub use latent_prompt::check_latent_prompt;
@@ -117,7 +117,7 @@ pub const CHECKS: [Check; 40] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 24] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 25] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
@@ -125,13 +125,14 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 24] = [
     ("draft_begin, draft_expand and draft_finish", check_draft_trees),
     ("decode_begin", check_decode_rows),
     ("host_trees", check_host_trees),
+    ("play_trees", check_play_trees),
     ("join_chains", check_join_chains),
     ("look_up", check_look_up),
     ("block_begin", check_block_rows),
     ("block_grow", check_block_trees),
     ("add_base", check_add_base),
     ("accept", check_accept),
-    ("inner_rows", check_inner_rows),
+    ("list_nodes", check_list_nodes),
     ("pick_rows", check_pick_rows),
     ("advance_accept", check_advance_accept),
     ("keep_pending and pending_rows", check_pending),

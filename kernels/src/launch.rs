@@ -72,7 +72,7 @@ mod training;
 mod tree;
 mod windows;
 
-pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, Played, WalkState};
+pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, Played, VerifiedNodes, WalkState};
 pub use attention::{Attention, HEAD_DIMS, VisibleRows};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use block::{
@@ -89,8 +89,8 @@ pub use experts::{
     MOST_CHOSEN, MOST_EXPERTS,
 };
 pub use fp8::{RowForm, RowScales, WeightScales, Weights, fp8_order};
-pub use host_trees::HostTrees;
-pub use inner::{ChosenRows, InnerNodes, Picked};
+pub use host_trees::{GivenTrees, HostTrees, PlayedTrees};
+pub use inner::{ChosenRows, ListedNodes, Picked};
 pub use join::LookedUpChains;
 pub use latent::{LatentDims, LatentQueries, LatentRows, LatentValues};
 pub use latent_attention::LatentAttention;

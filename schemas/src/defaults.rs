@@ -76,7 +76,7 @@ pub fn default_shape(algorithm: &str, architecture: &str) -> TreeShape {
     let standalone = algorithm.eq_ignore_ascii_case("STANDALONE");
     let (num_steps, topk, num_draft_tokens) =
         auto_triple(standalone, Some(architecture), NEWEST_SGLANG).unwrap_or(CHAIN);
-    TreeShape { num_steps, topk, num_draft_tokens }
+    TreeShape::whole_tree(num_steps, topk, num_draft_tokens)
 }
 
 /// The batch sizes up to `largest` that the newest SGLang captures by default with speculation;

@@ -105,9 +105,12 @@ pub fn algorithms() -> impl Iterator<Item = &'static str> {
 }
 
 /// SGLang's flags for a shape of an algorithm; `None` if SGLang does not draft so: a tree over a
-/// block, or a look-up that only vLLM has.
+/// block, a budget of rows, or a look-up that only vLLM has.
 pub fn sglang_flags(algorithm: &str, shape: TreeShape) -> Option<Vec<(Key, usize)>> {
-    let TreeShape { num_steps, topk, num_draft_tokens } = shape;
+    let TreeShape { num_steps, topk, num_draft_tokens, row_budget } = shape;
+    if row_budget.is_some() {
+        return None;
+    }
     let rows = (Key::SpeculativeNumDraftTokens, num_draft_tokens);
     match NodeSource::named(algorithm) {
         NodeSource::Beams => Some(vec![(Key::SpeculativeNumSteps, num_steps), (Key::SpeculativeEagleTopk, topk), rows]),
@@ -178,7 +181,7 @@ mod tests {
 
     #[test]
     fn overwritten_numbers_of_a_report_are_not_held_against_a_server() {
-        let reported = TreeShape { num_steps: 1, topk: 1, num_draft_tokens: 8 };
+        let reported = TreeShape::whole_tree(1, 1, 8);
         assert!(runs_as_requested("DFLASH", reported, TreeShape::chain(7)));
         assert!(!runs_as_requested("DFLASH", reported, TreeShape::chain(6)));
         assert!(!runs_as_requested("EAGLE3", reported, TreeShape::chain(7)));

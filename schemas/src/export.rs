@@ -117,6 +117,9 @@ pub fn export(
     if tuning.launch.speculative_second_source.is_some() {
         return Err(ExportError::SecondSource);
     }
+    if let Some((_, shape)) = tuning.table.iter().find(|(_, shape)| shape.row_budget.is_some()) {
+        return Err(ExportError::RowBudget(*shape));
+    }
     // A flag of spectune alone: a note says what the other engine does instead.
     let launch = LaunchFile { fp8_compute: None, ..tuning.launch.clone() };
     let written = &Tuning { launch, ..tuning.clone() };

@@ -240,6 +240,7 @@ mod tests {
         Key::PromptLookupMax,
         Key::PromptLookupMin,
         Key::SimulateAcceptLength,
+        Key::SpeculativeRowBudget,
         Key::SpeculativeSecondSource,
         Key::SuffixDecodingMaxCachedRequests,
         Key::SuffixDecodingMaxSpecFactor,

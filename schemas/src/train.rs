@@ -403,7 +403,7 @@ file = "docs/python.jsonl"
         // More nodes than beams could fill.
         let text = GOOD.replace("\"EAGLE3\"", DFLASH).replace("3,1,4", "3,2,15");
         let wide = TrainFile::read(&Source::new("train.toml", text)).expect("a good file");
-        assert_eq!(wide.shape(), TreeShape { num_steps: 3, topk: 2, num_draft_tokens: 15 });
+        assert_eq!(wide.shape(), TreeShape::whole_tree(3, 2, 15));
         for (to, line, message) in [
             ("\"DFLASH\"\n[training]\nunroll = 3", 7, "in one pass: remove it"),
             ("\"DFLASH\"\n[training]\nanchors = 0", 7, "0 is out of range"),

@@ -1,5 +1,6 @@
-//! The tree shape: (num_steps, topk, num_draft_tokens).
+//! The tree shape: (num_steps, topk, num_draft_tokens), and how many of its nodes are verified.
 
+mod budget;
 mod source;
 
 use std::{fmt, str::FromStr};
@@ -7,7 +8,10 @@ use std::{fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::source::{Block, NodeSource, TextNodes};
+pub use self::{
+    budget::RowBudget,
+    source::{Block, NodeSource, TextNodes},
+};
 
 /// How a round drafts: depth, branching and size of the tree that the target verifies.
 ///
@@ -21,8 +25,11 @@ pub struct TreeShape {
     pub num_steps: usize,
     /// Branches that each beam proposes at each step.
     pub topk: usize,
-    /// Nodes that the target verifies, root included.
+    /// Nodes of the tree, root included. The target verifies all of them unless there is a budget.
     pub num_draft_tokens: usize,
+    /// Rows that the target verifies per request on average; all nodes if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_budget: Option<RowBudget>,
 }
 
 /// Why a triple is not a tree shape.
@@ -90,14 +97,31 @@ pub enum ShapeError {
         /// The maximum.
         most: usize,
     },
+    /// A budget that is no number of rows.
+    #[error("a budget of verified rows is a number of rows per request above 1 and below {most}, in steps of 0.01")]
+    Budget {
+        /// The bound.
+        most: usize,
+    },
+    /// A budget for all nodes or more.
+    #[error("a budget of {found} rows per request cuts nothing off trees of {nodes} nodes: leave it out")]
+    WholeBudget {
+        /// The budget.
+        found: RowBudget,
+        /// Nodes of the tree.
+        nodes: usize,
+    },
     /// Not three integers.
-    #[error("a tree shape is written as three integers: num_steps,topk,num_draft_tokens")]
+    #[error(
+        "a tree shape is written as three integers: num_steps,topk,num_draft_tokens; ~ and the rows to verify per \
+         request may follow, such as 3,2,6~2.5"
+    )]
     Syntax,
 }
 
 impl TreeShape {
     /// No speculation: one row per request and round.
-    pub const OFF: Self = Self { num_steps: 0, topk: 1, num_draft_tokens: 1 };
+    pub const OFF: Self = Self::whole_tree(0, 1, 1);
 
     /// Largest number in a shape, twenty times what any engine uses.
     pub const LARGEST: usize = 1024;
@@ -114,9 +138,25 @@ impl TreeShape {
         NodeSource::Beams.shape(num_steps, topk, num_draft_tokens)
     }
 
+    /// A shape of which all nodes are verified. It is not checked.
+    pub const fn whole_tree(num_steps: usize, topk: usize, num_draft_tokens: usize) -> Self {
+        Self { num_steps, topk, num_draft_tokens, row_budget: None }
+    }
+
     /// The chain of `num_steps` drafts.
     pub fn chain(num_steps: usize) -> Self {
-        if num_steps == 0 { Self::OFF } else { Self { num_steps, topk: 1, num_draft_tokens: num_steps + 1 } }
+        if num_steps == 0 { Self::OFF } else { Self::whole_tree(num_steps, 1, num_steps + 1) }
+    }
+
+    /// The drafted tree, without a budget.
+    pub fn drafted(self) -> Self {
+        Self { row_budget: None, ..self }
+    }
+
+    /// Rows that the target verifies in a round of a batch, roots included.
+    pub fn verified_rows(self, batch: usize) -> usize {
+        let all = batch.saturating_mul(self.num_draft_tokens);
+        self.row_budget.map_or(all, |budget| budget.rows(batch).min(all))
     }
 
     /// Whether the shape means no speculation.
@@ -178,7 +218,8 @@ impl TreeShape {
 
 impl fmt::Display for TreeShape {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{},{},{}", self.num_steps, self.topk, self.num_draft_tokens)
+        write!(formatter, "{},{},{}", self.num_steps, self.topk, self.num_draft_tokens)?;
+        self.row_budget.map_or(Ok(()), |budget| write!(formatter, "~{budget}"))
     }
 }
 

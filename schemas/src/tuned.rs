@@ -10,7 +10,7 @@ use crate::{
     sweep::{LARGEST, check_second_source, each_within, within},
     text::{Source, shortened},
     toml_file::{self, FieldError},
-    tree::{NodeSource, TreeShape},
+    tree::{NodeSource, RowBudget, TreeShape},
 };
 
 /// The format version that this program writes. It reads all versions from 1 on.
@@ -115,8 +115,13 @@ pub struct PolicyRow {
     pub num_steps: usize,
     /// Branches per step.
     pub topk: usize,
-    /// Nodes that the target verifies, root included.
+    /// Nodes of the tree, root included.
     pub num_draft_tokens: usize,
+    /// Rows that the target verifies per request on average, roots included: the likeliest nodes
+    /// of all requests together. Omitted if all nodes are verified. Only spectune's own engine has
+    /// such budgets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_budget: Option<RowBudget>,
     /// Output tokens per second over all requests, median over repeats.
     pub output_tokens_per_s: f64,
     /// Number of measured repeats; unknown in files of format 1.
@@ -349,7 +354,7 @@ impl TunedFile {
             return Err(wrong.element(at + 1));
         }
         for (at, row) in self.policy.iter().enumerate() {
-            (NodeSource::named(algorithm).shape(row.num_steps, row.topk, row.num_draft_tokens))
+            (NodeSource::named(algorithm).check(row.shape()))
                 .map_err(|error| FieldError::at(&["policy"], error.to_string()).element(at))?;
             row.check().map_err(|reason| FieldError::at(&["policy"], reason).element(at))?;
         }
@@ -388,7 +393,8 @@ impl PolicyRow {
 
     /// The tree shape of the row.
     pub fn shape(&self) -> TreeShape {
-        TreeShape { num_steps: self.num_steps, topk: self.topk, num_draft_tokens: self.num_draft_tokens }
+        let (num_steps, topk, num_draft_tokens) = (self.num_steps, self.topk, self.num_draft_tokens);
+        TreeShape { num_steps, topk, num_draft_tokens, row_budget: self.row_budget }
     }
 }
 
@@ -407,6 +413,7 @@ mod tests {
             num_steps: shape.num_steps,
             topk: shape.topk,
             num_draft_tokens: shape.num_draft_tokens,
+            row_budget: shape.row_budget,
             output_tokens_per_s: 100.5,
             repeats: Some(7),
             speedup: Some(1.25),

@@ -32,7 +32,7 @@ const SWEEP: &str = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE'\n[
                      [batch]\nsizes = [1, 4]\n[space]\nnum_steps = [1, 2, 3]\ntopk = [1, 2]\nnum_draft_tokens = [4]\n\
                      [search]\nrepeats = 2\n";
 /// The engine's default shape.
-const DEFAULT: TreeShape = TreeShape { num_steps: 5, topk: 1, num_draft_tokens: 6 };
+const DEFAULT: TreeShape = TreeShape::whole_tree(5, 1, 6);
 
 fn file() -> SweepFile {
     SweepFile::read(&Source::new("sweep.toml", SWEEP)).expect("a sweep")

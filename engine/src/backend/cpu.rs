@@ -40,7 +40,7 @@ pub use self::{
 use super::{
     Backend, Capacity, Decode, Describe, DeviceInfo, Drafted, Exchange, Measure, PageId, Pool, Prefill, PrefillChunk,
     ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates, Ticket,
-    TokenLogprobs, WindowChange, Yield, expect_finite,
+    TokenLogprobs, WindowChange, Yield, check_budget, expect_finite,
     expert_reads::{ExpertCount, ExpertReads, ExpertTally},
     slot_table::SlotTable,
     windows::PageBytes,
@@ -70,6 +70,8 @@ pub struct CpuBackend {
     simulated: Option<Simulated>,
     /// Whether the draft follows the sequences.
     follows: bool,
+    /// The batch sizes of the graphs that a GPU would have, ascending.
+    capture_sizes: Vec<usize>,
     finished: VecDeque<(Ticket, RoundOutput)>,
     launched: u64,
     /// Time of prefills that has not been reported.
@@ -91,6 +93,7 @@ impl CpuBackend {
             capacity,
             simulated: None,
             follows: false,
+            capture_sizes: Vec::new(),
             finished: VecDeque::new(),
             launched: 0,
             prefilled: Duration::ZERO,
@@ -253,7 +256,7 @@ impl Decode for CpuBackend {
     fn prepare(
         &mut self,
         shapes: &[TreeShape],
-        _capture_sizes: &[usize],
+        capture_sizes: &[usize],
         _captured: &mut dyn FnMut(usize, usize),
     ) -> Result<(), EngineError> {
         if self.draft.is_none()
@@ -263,7 +266,11 @@ impl Decode for CpuBackend {
                 "the tree shape {shape} needs a draft, but none is loaded; give --speculative-draft-model-path"
             )));
         }
+        let nodes = self.draft.as_ref().map_or(NodeSource::default(), |draft| draft.nodes());
+        let has_states = self.caches.iter_mut().any(|cache| cache.states().is_some());
+        shapes.iter().try_for_each(|shape| check_budget(*shape, nodes, has_states))?;
         expect_played(self.simulated.as_ref(), shapes)?;
+        self.capture_sizes = capture_sizes.to_vec();
         self.follows = shapes.iter().any(|shape| !shape.is_off());
         if let Some(draft) = &self.draft {
             // Look-ups in texts keep nothing of a sequence here.

@@ -9,7 +9,7 @@ use launch::{Launch, Setting};
 use schemas::{
     drafting::OWN_FLAGS,
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
-    tree::TreeShape,
+    tree::{NodeSource, RowBudget, ShapeError, TreeShape},
 };
 
 use self::block::{block, block_shape, block_size};
@@ -184,8 +184,27 @@ fn states(launch: &Launch, options: &mut EngineOptions) -> Result<(), EngineErro
     }
 }
 
-/// The tree shape of the flags; unset flags take the values that SGLang would choose.
+/// The tree shape of the flags, with its budget of rows, if one is given.
 fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineError> {
+    let tree = tree(launch, options)?;
+    let Some(setting) = launch.setting(Key::SpeculativeRowBudget) else { return Ok(tree) };
+    let rows = launch.number(Key::SpeculativeRowBudget).map(|number| number.value);
+    let wrong = |error: ShapeError| EngineError::Configuration(format!("--speculative-row-budget: {error}"));
+    let Some(rows) = rows else { return Err(no_sense(setting, "a number of rows per request")) };
+    if tree.is_off() {
+        return Err(EngineError::Configuration(
+            "--speculative-row-budget limits the rows of drafts, but nothing is drafted: remove it".into(),
+        ));
+    }
+    let row_budget = Some(RowBudget::try_from(rows).map_err(wrong)?);
+    let shape = TreeShape { row_budget, ..tree };
+    // The source has been checked with the tree.
+    NodeSource::check_any(shape).map_err(wrong)?;
+    Ok(shape)
+}
+
+/// The tree of the flags; unset flags take the values that SGLang would choose.
+fn tree(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineError> {
     let steps = count(launch, Key::SpeculativeNumSteps)?;
     let topk = count(launch, Key::SpeculativeEagleTopk)?;
     let drafts = count(launch, Key::SpeculativeNumDraftTokens)?;

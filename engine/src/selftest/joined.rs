@@ -86,7 +86,7 @@ fn repetitive(at: usize, tokens: usize) -> Request {
 }
 
 /// The first request whose rounds differ from those of the CPU.
-fn other_rounds(found: &[Completion], cpu: &[Completion]) -> Option<String> {
+pub fn other_rounds(found: &[Completion], cpu: &[Completion]) -> Option<String> {
     let of = |one: &Completion| (one.output_ids.clone(), one.accept_histogram.clone());
     let at = found.iter().zip(cpu).position(|(found, cpu)| of(found) != of(cpu))?;
     Some(format!("request {at}: {:?}, on the CPU {:?}", of(&found[at]), of(&cpu[at])))

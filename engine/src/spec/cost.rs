@@ -410,7 +410,7 @@ impl ModelCost {
     pub fn passes(&self, shape: TreeShape, batch: usize, context: usize, counted: CountedShares) -> Vec<Cost> {
         let reading = |pass: Cost, bytes: f64| Cost { bytes: pass.bytes + bytes, ..pass };
         let cached = (batch * context) as f64;
-        let verified = if shape.is_off() { batch } else { batch * shape.num_draft_tokens };
+        let verified = shape.verified_rows(batch);
         let states = (2 * batch) as f64 * self.target_state as f64;
         let read = cached * self.target_row_read(context as f64) + states;
         let mut all = vec![reading(self.target.reading(verified, counted.target), read)];

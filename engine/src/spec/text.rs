@@ -182,7 +182,7 @@ impl TextSpec {
             Self::Trie(_) if drafts == 0 => TreeShape::OFF,
             Self::Trie(rule) => {
                 // At least one token of a path is looked up, as in `nodes`.
-                TreeShape { num_steps: drafts.min(rule.max_depth - 1), topk: breadth, num_draft_tokens: rows }
+                TreeShape::whole_tree(drafts.min(rule.max_depth - 1), breadth, rows)
             }
         }
     }

@@ -170,7 +170,7 @@ pub(super) mod tests {
         fn the_tree_is_the_best_of_the_pool_with_all_parents(
             steps in 1_usize..6, topk in 1_usize..7, size in 0.0_f64..1.0, seed: u64, coarse: bool,
         ) {
-            let largest = TreeShape { num_steps: steps, topk, num_draft_tokens: 2 }.largest_num_draft_tokens();
+            let largest = TreeShape::whole_tree(steps, topk, 2).largest_num_draft_tokens();
             let nodes = if topk == 1 { steps + 1 } else { 2 + (size * (largest - 2) as f64) as usize };
             let shape = TreeShape::new(steps, topk, nodes).expect("a shape within the bound");
             let tree = grow(shape, seed, coarse);
@@ -197,7 +197,7 @@ pub(super) mod tests {
         fn shapes_with_the_same_smallest_shape_draft_the_same_tree(
             steps in 1_usize..7, topk in 2_usize..9, size in 0.0_f64..1.0, seed: u64, coarse: bool,
         ) {
-            let largest = TreeShape { num_steps: steps, topk, num_draft_tokens: 2 }.largest_num_draft_tokens().min(12);
+            let largest = TreeShape::whole_tree(steps, topk, 2).largest_num_draft_tokens().min(12);
             let nodes = 2 + (size * (largest - 2) as f64) as usize;
             let shape = TreeShape::new(steps, topk, nodes).expect("a shape within the bound");
             let smallest = shape.smallest_with_same_tree();

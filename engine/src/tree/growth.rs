@@ -21,11 +21,8 @@ pub struct BeamRow<'a> {
 /// and as large as the largest.
 pub fn largest(shapes: &[TreeShape]) -> TreeShape {
     let most = |of: fn(&TreeShape) -> usize| shapes.iter().map(of).max().unwrap_or_default();
-    TreeShape {
-        num_steps: most(|shape| shape.num_steps),
-        topk: most(|shape| shape.topk),
-        num_draft_tokens: most(|shape| shape.num_draft_tokens),
-    }
+    let (num_steps, topk) = (most(|shape| shape.num_steps), most(|shape| shape.topk));
+    TreeShape::whole_tree(num_steps, topk, most(|shape| shape.num_draft_tokens))
 }
 
 /// Grows a tree from each set of first proposals. `prune` may drop beams of a tree before they run.

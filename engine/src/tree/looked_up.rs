@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_token_that_both_propose_is_one_node_with_the_larger_chance() {
-        let shape = TreeShape { num_steps: 3, topk: 2, num_draft_tokens: 4 };
+        let shape = TreeShape::whole_tree(3, 2, 4);
         // Token 5 (−2) with 7 below it (−2.5), and token 6 (−0.5).
         let head = pool(&[&[(6, -0.5, None), (5, -2.0, None)], &[(7, -2.5, Some(1)), (8, -3.0, Some(0))]]);
         assert_eq!(nodes(&head.tree(shape, 1)), [(1, None), (6, Some(0)), (5, Some(0)), (7, Some(2))]);
@@ -140,7 +140,7 @@ mod tests {
                 }
             }
             let head = pool(&[&roots, &below]);
-            let shape = TreeShape { num_steps: 4, topk: 4, num_draft_tokens: drafts + 1 };
+            let shape = TreeShape::whole_tree(4, 4, drafts + 1);
             let chain = LookedUp {
                 tokens: tokens.iter().map(|(token, _)| *token).collect(),
                 chances: tokens.iter().map(|(_, chance)| *chance).collect(),

@@ -119,12 +119,17 @@ impl Pool {
         kept
     }
 
-    /// A shape's tree below `root`. It has fewer nodes than the shape's only if the draft's
-    /// vocabulary is smaller than `topk`.
+    /// A shape's tree below `root`, of all its nodes. It has fewer than the shape only if the
+    /// draft's vocabulary is smaller than `topk`.
     pub fn tree(&self, shape: TreeShape, root: u32) -> DraftTree {
+        self.tree_of(&self.kept(shape), root)
+    }
+
+    /// The tree of these places, which are ascending and contain their parents, below `root`.
+    pub fn tree_of(&self, places: &[usize], root: u32) -> DraftTree {
         let mut tree = DraftTree::root(root);
         let mut nodes = vec![None; self.proposals.len()];
-        for at in self.kept(shape) {
+        for at in places.iter().copied() {
             let Proposal { token, parent, .. } = self.proposals[at];
             let Some(parent) = parent.map_or(Some(0), |parent| nodes[parent]) else { continue };
             nodes[at] = Some(tree.add(parent, token));

@@ -145,9 +145,9 @@ mod tests {
             choices in prop::collection::vec(0_usize..5, 1..9), smaller in prop::collection::vec((1_usize..8, 0.0_f64..1.0), 1..6),
         ) {
             let sized = |steps: usize, size: f64, most: usize| {
-                let largest = TreeShape { num_steps: steps, topk, num_draft_tokens: 2 }.largest_num_draft_tokens().min(most);
+                let largest = TreeShape::whole_tree(steps, topk, 2).largest_num_draft_tokens().min(most);
                 let nodes = if topk == 1 { steps + 1 } else { 2 + (size * (largest - 2) as f64) as usize };
-                TreeShape { num_steps: steps, topk, num_draft_tokens: nodes }
+                TreeShape::whole_tree(steps, topk, nodes)
             };
             let largest = sized(steps, size, usize::MAX);
             let text = text(seed, topk, coarse, &choices);

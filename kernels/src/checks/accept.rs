@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{AcceptInputs, AcceptWalk, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Played, WalkState},
+    launch::{AcceptInputs, AcceptWalk, CachePlanes, Kernels, ListedNodes, Moves, NOT_FINITE, Played, WalkState},
 };
 
 /// Shared with the kernel: separates random draws of simulated acceptance from those of tokens.
@@ -88,6 +88,13 @@ impl Trees {
         }
     }
 
+    /// Makes the choices after nodes without a place unknown.
+    fn forget_others(&mut self, places: &[i32]) {
+        for (choice, _) in self.chosen.iter_mut().zip(places).filter(|(_, place)| **place < 0) {
+            *choice = NOT_REQUESTED;
+        }
+    }
+
     /// Removes the token after a few nodes, including roots.
     fn break_some(&mut self, numbers: &mut Numbers) {
         for choice in self.chosen.iter_mut().filter(|choice| **choice != NOT_REQUESTED) {
@@ -113,11 +120,14 @@ impl Trees {
         }
     }
 
-    /// The path to the first node at which `count` tokens are produced, or the first `count` nodes.
-    fn simulated_way(&self, request: usize, count: usize, most: usize) -> Vec<usize> {
+    /// The path to the first node at which `count` tokens are produced, or to `end` if that is one (0
+    /// for none), or the first `count` nodes.
+    fn simulated_way(&self, request: usize, (count, end): (usize, usize), most: usize) -> Vec<usize> {
         let count = count.clamp(1, most.min(self.nodes));
         let depths = &self.depth[request * self.nodes..][..self.nodes];
-        let Some(node) = depths.iter().position(|at| *at as usize + 1 == count) else {
+        let end = end.min(self.nodes - 1);
+        let given = (end > 0 && depths[end] as usize + 1 == count).then_some(end);
+        let Some(node) = given.or_else(|| depths.iter().position(|at| *at as usize + 1 == count)) else {
             return (0..count).collect();
         };
         let mut node = node as i32;
@@ -154,7 +164,9 @@ impl Texts {
     /// Three texts of different lengths; a quarter of the slots has none.
     fn new(device: &Device, numbers: &mut Numbers, slots: usize) -> Result<Self, String> {
         let lengths = [1, 7, 40];
-        let accepted: Vec<i32> = (0..lengths.iter().sum()).map(|_| numbers.below(12) as i32).collect();
+        // Accepted drafts, and the node where the path ends, or 0.
+        let mut entry = |_| (numbers.below(12) | numbers.below(2) * numbers.below(200) << 16) as i32;
+        let accepted: Vec<i32> = (0..lengths.iter().sum()).map(&mut entry).collect();
         let place = |numbers: &mut Numbers| {
             let text = numbers.below(4);
             let Some(length) = lengths.get(text).copied() else { return [0; 4] };
@@ -167,10 +179,14 @@ impl Texts {
         Ok(Self { accepted, places, buffers })
     }
 
-    /// Tokens of a round of a slot's sequence of this length; `None` if it has no text.
-    fn count(&self, slot: usize, length: i32) -> Option<usize> {
+    /// Tokens of a round of a slot's sequence of this length, and the node where its path ends;
+    /// `None` if it has no text.
+    fn count(&self, slot: usize, length: i32) -> Option<(usize, usize)> {
         let [begin, positions, origin, _] = self.places[slot];
-        (positions > 0).then(|| 1 + self.accepted[(begin + (origin + length) % positions) as usize] as usize)
+        (positions > 0).then(|| {
+            let entry = self.accepted[(begin + (origin + length) % positions) as usize] as usize;
+            (1 + (entry & 0xFFFF), entry >> 16)
+        })
     }
 }
 
@@ -238,7 +254,7 @@ impl Scene {
         let draw = random_bits(self.seeds[slot] ^ SIMULATION, self.situation.length[slot] as usize);
         let wanted =
             simulate as usize + usize::from(draw as f64 / ((1_u64 << 53) as f64) < f64::from(simulate.fract()));
-        self.trees.simulated_way(request, wanted, self.most)
+        self.trees.simulated_way(request, (wanted, 0), self.most)
     }
 }
 
@@ -268,9 +284,9 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
     }
     // Almost all of these trees are deep enough for every draw, so the mean must be near the
     // requested one.
-    let rounds: Result<Vec<f64>, String> =
-        (0..30).map(|_| check_one(device, &mut numbers, (40, 64, 1), Simulation::Length(1.3))).collect();
-    let rounds = rounds?;
+    let rounds: Result<Vec<Option<f64>>, String> =
+        (0..60).map(|_| check_one(device, &mut numbers, (40, 64, 1), Simulation::Length(1.3))).collect();
+    let rounds: Vec<f64> = rounds?.into_iter().flatten().collect();
     let mean = rounds.iter().sum::<f64>() / rounds.len() as f64;
     // 1000 draws: the standard error is 0.015; some trees have no draft at all, which only lowers
     // the mean.
@@ -320,7 +336,7 @@ fn check_walk(
     }
     let (place, choice, needed) = (upload(&places)?, upload(&choices)?, device.zeros(8).map_err(text)?);
     let first = poisoned(device, batch + 1)?;
-    let inner = InnerNodes {
+    let inner = ListedNodes {
         place: place.slice(),
         row: place.slice(),
         choice: choice.slice(),

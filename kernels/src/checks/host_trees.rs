@@ -9,12 +9,12 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{HostTrees, Kernels, VerifyRows},
+    launch::{GivenTrees, HostTrees, Kernels, PlayedTrees, VerifyRows},
 };
 
 /// (token, parent, depth, bits of the score) of the nodes of a request, from the given tokens and
-/// parents.
-fn plain(root: i32, runs: bool, steps: usize, given: &[(i32, i32)]) -> Vec<[i32; 4]> {
+/// parents, and scores if there are any.
+fn plain(root: i32, runs: bool, steps: usize, given: &[(i32, i32)], scores: Option<&[f32]>) -> Vec<[i32; 4]> {
     let mut nodes = vec![[root, -1, 0, 0]];
     for (at, (token, parent)) in given.iter().enumerate().skip(1) {
         let above = usize::try_from(*parent).ok().filter(|parent| runs && *parent < at);
@@ -22,7 +22,10 @@ fn plain(root: i32, runs: bool, steps: usize, given: &[(i32, i32)]) -> Vec<[i32;
         let above = above.filter(|parent| *parent == 0 || nodes[*parent][1] >= 0);
         let depth = above.map_or(0, |parent| nodes[parent][2] + 1);
         nodes.push(match above {
-            Some(_) if depth as usize <= steps => [(*token).max(0), *parent, depth, (-depth as f32).to_bits() as i32],
+            Some(_) if depth as usize <= steps => {
+                let score = scores.map_or(-depth as f32, |scores| scores[at]);
+                [(*token).max(0), *parent, depth, score.to_bits() as i32]
+            }
             _ => [root, -1, 0, f32::NEG_INFINITY.to_bits() as i32],
         });
     }
@@ -56,6 +59,9 @@ fn check_trees(
         .collect();
     let column = |of: fn(&(i32, i32)) -> i32| device.upload(&given.iter().map(of).collect::<Vec<_>>()).map_err(text);
     let (token, parent) = (column(|one| one.0)?, column(|one| one.1)?);
+    let has_scores = numbers.below(2) == 0;
+    let scores: Vec<f32> = (0..batch * nodes).map(|_| -(numbers.below(1000) as f32) / 100.0).collect();
+    let score = device.upload(&scores).map_err(text)?;
     let own_stride = steps + 1 + numbers.below(3);
     let node_buffer = || poisoned(device, batch * nodes);
     let buffers = [node_buffer()?, node_buffer()?, node_buffer()?, node_buffer()?];
@@ -75,6 +81,7 @@ fn check_trees(
         batch_slot: uploaded.batch_slot.slice(),
         token: token.slice(),
         parent: parent.slice(),
+        score: has_scores.then(|| score.slice()),
         own: wanted.then(|| own.operand()),
     };
     let tree = tree_operand(&buffers, nodes);
@@ -83,7 +90,8 @@ fn check_trees(
     let (mut columns, mut expected) = ([Vec::new(), Vec::new(), Vec::new(), Vec::new()], empty_rows());
     for (request, given) in given.chunks_exact(nodes).enumerate() {
         let root = situation.root[situation.batch_slot[request] as usize];
-        let all = plain(root, situation.slot(request).is_some(), steps, given);
+        let scores = has_scores.then(|| &scores[request * nodes..][..nodes]);
+        let all = plain(root, situation.slot(request).is_some(), steps, given, scores);
         for values in &all {
             columns.iter_mut().zip(values).for_each(|(column, value)| column.push(*value));
         }
@@ -98,6 +106,53 @@ fn check_trees(
     turn.check(device, &what)?;
     if wanted {
         own.check(device, &what, |request| verified_own(&situation, &columns[1], nodes, request))?;
+    }
+    Ok(())
+}
+
+/// Trees of texts that are played, for requests with and without a text, and padding.
+pub fn check_play_trees(device: &Device) -> Result<(), String> {
+    let mut numbers = Numbers::new(40);
+    let kernels = Kernels::new(device.clone(), Element::F32);
+    for [nodes, batch, positions] in [[2, 40, 3], [7, 3, 50], [128, 2, 9]] {
+        let what = format!("played trees of {nodes} nodes, batch {batch}");
+        let situation = Situation::new(&mut numbers, batch, nodes);
+        let uploaded = situation.upload(device)?;
+        let mut any = |count: usize| -> Vec<i32> { (0..count).map(|_| numbers.below(1000) as i32).collect() };
+        let drafted = [any(batch * nodes), any(batch * nodes), any(batch * nodes), any(batch * nodes)];
+        let (parents, scores) = (any(positions * nodes), any(positions * nodes));
+        // Each slot has a text within the positions, or none.
+        let places: Vec<[i32; 4]> = (0..situation.slots)
+            .map(|_| {
+                let begin = numbers.below(positions);
+                let count = numbers.below(positions - begin + 1);
+                [begin as i32, count as i32, if count == 0 { 0 } else { numbers.below(count) as i32 }, 0]
+            })
+            .collect();
+        let upload = |values: &[i32]| device.upload(values).map_err(text);
+        let trees = [upload(&drafted[0])?, upload(&drafted[1])?, upload(&drafted[2])?, upload(&drafted[3])?];
+        let (parent, score, places_at) = (upload(&parents)?, upload(&scores)?, upload(places.as_flattened())?);
+        let to = [poisoned(device, batch * nodes)?, poisoned(device, batch * nodes)?, poisoned(device, batch * nodes)?];
+        let [token, given_parent, given_score] = to.each_ref().map(crate::device::Buffer::slice);
+        let played = PlayedTrees { parent: parent.slice(), score: score.slice(), places: places_at.slice() };
+        let given = GivenTrees { token, parent: given_parent, score: given_score };
+        let sequences = situation.sequences(&uploaded);
+        let of_batch = (batch, uploaded.batch_slot.slice());
+        kernels.play_trees(given, played, of_batch, tree_operand(&trees, nodes), sequences).map_err(text)?;
+
+        let mut expected = [drafted[0].clone(), drafted[1].clone(), drafted[3].clone()];
+        for request in 0..batch {
+            let Some(slot) = situation.slot(request) else { continue };
+            let [begin, count, origin, _] = places[slot];
+            if count > 0 {
+                let from = (begin + (origin + situation.length[slot]) % count) as usize * nodes;
+                expected[1][request * nodes..][..nodes].copy_from_slice(&parents[from..from + nodes]);
+                expected[2][request * nodes..][..nodes].copy_from_slice(&scores[from..from + nodes]);
+            }
+        }
+        for (name, (buffer, expected)) in ["token", "parent", "score"].iter().zip(to.iter().zip(&expected)) {
+            same(&format!("{what}, {name}"), &ints(device, buffer)?, expected)?;
+        }
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Lists of inner nodes, compared with a sorted list, and passes over picked rows.
+//! Lists of nodes, compared with a sorted list, and passes over picked rows.
 
 use super::{
     Numbers,
@@ -8,11 +8,18 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{ChosenRows, InnerNodes, Kernels, NOT_FINITE, Picked},
+    launch::{ChosenRows, Kernels, ListedNodes, NOT_FINITE, Picked},
 };
 
-/// One list of inner nodes, with a capacity that exceeds their number by `room`.
-fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usize), room: isize) -> Result<(), String> {
+/// One list of inner nodes, or with `leaves` of all, with a capacity that exceeds their number by
+/// `room`, but holds the roots.
+fn check_list(
+    device: &Device,
+    numbers: &mut Numbers,
+    shape: (usize, usize, usize),
+    room: isize,
+    leaves: bool,
+) -> Result<(), String> {
     let (batch, nodes, _) = shape;
     let kernels = Kernels::new(device.clone(), Element::F32);
     let scene = Scene::new(device, numbers, shape, Simulation::Off, 0)?;
@@ -21,20 +28,22 @@ fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usiz
     let is_inner = |at: &usize| {
         let request = at / nodes;
         let children = &trees.parent[request * nodes..][..nodes];
-        situation.slot(request).is_some() && children.contains(&((at % nodes) as i32))
+        let is_real = at % nodes == 0 || trees.parent[*at] >= 0;
+        situation.slot(request).is_some() && (leaves && is_real || children.contains(&((at % nodes) as i32)))
     };
     let mut inner: Vec<usize> = (0..all).filter(is_inner).collect();
     let capacity = inner.len().saturating_add_signed(room).max(1);
-    let what = format!("{} inner nodes of {batch} trees of {nodes}, room for {capacity}", inner.len());
+    let what = format!("{} nodes of {batch} trees of {nodes}, leaves {leaves}, room for {capacity}", inner.len());
     let buffer = |values: usize| poisoned(device, values);
     let (chosen, place, row) = (buffer(all)?, buffer(all)?, buffer(capacity)?);
     let (choice, first) = (buffer(capacity)?, buffer(batch + 1)?);
     let operand =
-        InnerNodes { place: place.slice(), row: row.slice(), choice: choice.slice(), first: first.slice(), capacity };
-    kernels.inner_rows(scene.ways(&chosen), operand, situation.sequences(uploaded)).map_err(text)?;
+        ListedNodes { place: place.slice(), row: row.slice(), choice: choice.slice(), first: first.slice(), capacity };
+    kernels.list_nodes(scene.ways(&chosen), operand, leaves, situation.sequences(uploaded)).map_err(text)?;
 
-    // The likeliest, ties to the first: the sort is stable.
-    inner.sort_by(|one, other| trees.score[*other].total_cmp(&trees.score[*one]));
+    // Roots, then the likeliest, ties to the first: the sort is stable.
+    let value = |at: &usize| if at % nodes == 0 { f32::INFINITY } else { trees.score[*at] };
+    inner.sort_by(|one, other| value(other).total_cmp(&value(one)));
     inner.truncate(capacity);
     inner.sort_unstable();
     let (mut places, mut rows) = (vec![-1; all], vec![-1; capacity]);
@@ -55,17 +64,19 @@ fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usiz
 
 /// Trees of all sizes, with padding, more than a block takes at a time; lists that are too short,
 /// exactly long enough, and longer.
-pub fn check_inner_rows(device: &Device) -> Result<(), String> {
+pub fn check_list_nodes(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(43);
     for shape in [(1, 1, 0), (1, 4, 3), (31, 128, 10), (33, 33, 5), (40, 32, 5), (70, 60, 8), (2, 128, 127)] {
         for room in [-1, 0, 1, -9, -300, 1100] {
-            check_list(device, &mut numbers, shape, room)?;
+            check_list(device, &mut numbers, shape, room, false)?;
+            check_list(device, &mut numbers, shape, room, true)?;
         }
     }
     for _ in 0..20 {
         let shape = (1 + numbers.below(70), 1 + numbers.below(128), 1 + numbers.below(10));
         let room = numbers.below(60) as isize - 30;
-        check_list(device, &mut numbers, shape, room)?;
+        let leaves = numbers.below(2) == 0;
+        check_list(device, &mut numbers, shape, room, leaves)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Acceptance and cache compaction: `cuda/accept.cu`.
 
 use super::{
-    InnerNodes, Kernels, Outputs, PassRows, Sequences, SlotTexts, TreeNodes, address, check_ints, grid, int, line,
+    Kernels, ListedNodes, Outputs, PassRows, Sequences, SlotTexts, TreeNodes, address, check_ints, grid, int, line,
 };
 use crate::device::{Arg, Buffer, DeviceError, KernelFile, Slice, Split};
 
@@ -39,7 +39,8 @@ pub struct AcceptInputs<'a> {
 /// Places are trusted to be within `accepted`.
 #[derive(Clone, Copy, Debug)]
 pub struct Played<'a> {
-    /// Accepted drafts at each position of all texts, int32.
+    /// Accepted drafts at each position of all texts, int32: their number, plus 2¹⁶ times the node at
+    /// which they end (0: the first one of that depth).
     pub accepted: Slice<'a>,
     /// int32 `[slots, 4]`: where the text of the slot begins in `accepted`, its number of positions
     /// (0: none, and the target's choices decide), the position of the text at position 0 of the
@@ -69,10 +70,21 @@ pub struct Acceptance<'a> {
     pub group_rows: Option<Slice<'a>>,
     /// The texts of slots, if they are kept: the root and the produced tokens are added.
     pub texts: Option<SlotTexts<'a>>,
-    /// The nodes of the target's first pass, if it ran in two. The rows of the second pass, for the
-    /// nodes at which the walks ended, are then at the indices of their requests, followed by the
-    /// rows of the first pass in list order.
-    pub ahead: Option<InnerNodes<'a>>,
+    /// The nodes over which the target ran.
+    pub verified: VerifiedNodes<'a>,
+}
+
+/// Over which nodes of the trees the target ran, and so where the rows of its output are.
+#[derive(Clone, Copy, Debug)]
+pub enum VerifiedNodes<'a> {
+    /// All, in the order of the trees.
+    All,
+    /// Listed ones, and then the nodes at which the walks ended: those are at the indices of their
+    /// requests, followed by the listed ones in the order of the list.
+    ListedFirst(ListedNodes<'a>),
+    /// Listed ones and no others, in the order of the list, where their choices are too: a walk
+    /// ends before a node that is not listed.
+    ListedOnly(ListedNodes<'a>),
 }
 
 /// Further operands of [`Kernels::advance_accept`].
@@ -85,7 +97,7 @@ pub struct AcceptWalk<'a> {
     /// The current nodes of the walks: `batch`.
     pub stand: WalkState<'a>,
     /// The nodes whose choices were computed before the walks, if any.
-    pub ahead: Option<InnerNodes<'a>>,
+    pub ahead: Option<ListedNodes<'a>>,
     /// int32 `[2]`; the first is 0 when a round begins. After a step, element `step` mod 2 is 0 if
     /// no walk needs a choice, so that the choices need not be computed.
     pub needed: Slice<'a>,
@@ -245,7 +257,12 @@ impl Kernels {
         for values in [acceptance.group_prefix, acceptance.group_rows].into_iter().flatten() {
             check_ints(values, batch)?;
         }
-        acceptance.ahead.map_or(Ok(()), |ahead| ahead.check(ways))?;
+        let (listed, choice, first) = match acceptance.verified {
+            VerifiedNodes::All => (None, None, 0),
+            VerifiedNodes::ListedFirst(listed) => (Some(listed), None, batch),
+            VerifiedNodes::ListedOnly(listed) => (Some(listed), Some(listed.choice), 0),
+        };
+        listed.map_or(Ok(()), |listed| listed.check(ways))?;
         rows.check(batch * most, 0)?;
         let SlotTexts { at: text, width } = acceptance.texts.unwrap_or(SlotTexts { at: Slice::NONE, width: 0 });
         check_ints(text, sequences.slots * width)?;
@@ -258,10 +275,10 @@ impl Kernels {
         arguments.extend([acceptance.node, acceptance.moves.from, acceptance.moves.to].map(address));
         arguments.extend(rows.causal());
         arguments.extend([acceptance.row_source, acceptance.last_row].map(address));
-        let place = acceptance.ahead.map(|ahead| ahead.place);
-        let optional = [acceptance.group_prefix, acceptance.group_rows, place];
+        let place = listed.map(|listed| listed.place);
+        let optional = [acceptance.group_prefix, acceptance.group_rows, place, choice];
         arguments.extend(optional.map(|values| address(values.unwrap_or(Slice::NONE))));
-        arguments.extend([address(text), int(width)]);
+        arguments.extend([int(first), address(text), int(width)]);
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, line(batch, THREADS as u32), &arguments) }
     }

@@ -1,4 +1,4 @@
-//! Verification in two passes: `cuda/inner.cu`.
+//! Verification of some nodes of the trees: `cuda/inner.cu`.
 
 use super::{AcceptInputs, Groups, Kernels, PassRows, Sequences, address, check_ints, int, line};
 use crate::device::{DeviceError, KernelFile, Slice, Split};
@@ -6,14 +6,14 @@ use crate::device::{DeviceError, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "inner.cu", text: include_str!("../../cuda/inner.cu"), split: Split::Shared };
 
-/// Threads of the block of `inner_rows`.
+/// Threads of the block of `list_nodes`.
 const LISTING_THREADS: u32 = 1024;
 /// Rows per block of `pick_rows`, one per warp.
 const PICKED_ROWS: usize = 4;
 
-/// The nodes of trees that have children, as [`Kernels::inner_rows`] lists them: int32 each.
+/// Nodes of trees, as [`Kernels::list_nodes`] lists them: int32 each.
 #[derive(Clone, Copy, Debug)]
-pub struct InnerNodes<'a> {
+pub struct ListedNodes<'a> {
     /// The index of each node in the list, `[batch, nodes]`; −1 for nodes that are not listed.
     pub place: Slice<'a>,
     /// The list, `[capacity]`: rows of these nodes in a pass over all nodes; −1 after the last.
@@ -47,7 +47,7 @@ pub struct Picked<'a> {
     pub known: Option<Slice<'a>>,
 }
 
-impl InnerNodes<'_> {
+impl ListedNodes<'_> {
     pub(super) fn check(self, ways: AcceptInputs<'_>) -> Result<(), DeviceError> {
         check_ints(self.place, ways.batch * ways.tree.nodes)?;
         check_ints(self.first, ways.batch + 1)?;
@@ -55,7 +55,7 @@ impl InnerNodes<'_> {
     }
 }
 
-impl<'a> InnerNodes<'a> {
+impl<'a> ListedNodes<'a> {
     /// The list as groups of rows of a pass, at most `nodes` each.
     pub fn groups(self, batch: usize, nodes: usize) -> Groups<'a> {
         Groups::Ranges { first: self.first, count: batch, largest: nodes }
@@ -70,26 +70,28 @@ impl ChosenRows<'_> {
 }
 
 impl Kernels {
-    /// Lists the inner nodes of all trees, or the likeliest of them if there are more than the
-    /// capacity; the path to a listed node is listed too. Slots of the batch are trusted to exist.
+    /// Lists the nodes of all trees, or without `leaves` only those that have children; the
+    /// likeliest of them if there are more than the capacity. The path to a listed node is listed
+    /// too. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
-    pub fn inner_rows(
+    pub fn list_nodes(
         &self,
         ways: AcceptInputs<'_>,
-        inner: InnerNodes<'_>,
+        listed: ListedNodes<'_>,
+        leaves: bool,
         sequences: Sequences<'_>,
     ) -> Result<(), DeviceError> {
         let AcceptInputs { batch, tree, batch_slot, .. } = ways;
         ways.check(sequences)?;
         check_ints(tree.score, batch * tree.nodes)?;
-        inner.check(ways)?;
-        let kernel = self.device.kernel(FILE, &[], "inner_rows")?;
-        let mut arguments = [inner.place, inner.row, inner.first].map(address).to_vec();
-        arguments.push(int(inner.capacity));
+        listed.check(ways)?;
+        let kernel = self.device.kernel(FILE, &[], "list_nodes")?;
+        let mut arguments = [listed.place, listed.row, listed.first].map(address).to_vec();
+        arguments.push(int(listed.capacity));
         arguments.extend([tree.parent, tree.score, batch_slot].map(address));
-        arguments.extend([batch, tree.nodes, sequences.dummy()].map(int));
+        arguments.extend([batch, tree.nodes, sequences.dummy(), usize::from(leaves)].map(int));
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, line(1, LISTING_THREADS), &arguments) }
     }

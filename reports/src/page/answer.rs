@@ -111,8 +111,9 @@ fn triple(winner: &RaceEntry) -> String {
     if !configuration.table.is_empty() {
         return "the tree changes with the running batch".into();
     }
-    let schemas::tree::TreeShape { num_steps, topk, num_draft_tokens } = configuration.shape;
-    format!("num_steps {num_steps} · topk {topk} · num_draft_tokens {num_draft_tokens}")
+    let schemas::tree::TreeShape { num_steps, topk, num_draft_tokens, row_budget } = configuration.shape;
+    let budget = row_budget.map_or_else(String::new, |rows| format!(" · {rows} verified rows per request"));
+    format!("num_steps {num_steps} · topk {topk} · num_draft_tokens {num_draft_tokens}{budget}")
 }
 
 fn over_no_speculation(race: &Race) -> Gain {

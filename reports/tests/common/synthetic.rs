@@ -66,7 +66,7 @@ impl Default for Synthetic {
             (3, 8, &[16, 32]),
             (5, 8, &[32, 64]),
         ] {
-            shapes.extend(sizes.iter().map(|size| TreeShape { num_steps: steps, topk, num_draft_tokens: *size }));
+            shapes.extend(sizes.iter().map(|size| TreeShape::whole_tree(steps, topk, *size)));
         }
         Self {
             batch_sizes: vec![1, 8, 32, 128],
@@ -126,7 +126,7 @@ impl Synthetic {
             },
             role: match shape {
                 TreeShape::OFF => Role::NoSpeculation,
-                TreeShape { num_steps: 5, topk: 4, num_draft_tokens: 8 } => Role::EngineDefault,
+                shape if shape == TreeShape::whole_tree(5, 4, 8) => Role::EngineDefault,
                 _ => Role::Candidate,
             },
             fingerprint: fingerprint(),

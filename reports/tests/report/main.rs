@@ -19,11 +19,9 @@ use tuner::trials::record::{Outcome, Record};
 fn small() -> Synthetic {
     let shapes = [TreeShape::OFF, TreeShape::chain(1), TreeShape::chain(3)]
         .into_iter()
-        .chain([(5, 4, 8), (3, 4, 16), (5, 8, 64)].map(|(num_steps, topk, num_draft_tokens)| TreeShape {
-            num_steps,
-            topk,
-            num_draft_tokens,
-        }))
+        .chain(
+            [(5, 4, 8), (3, 4, 16), (5, 8, 64)].map(|(steps, topk, nodes)| TreeShape::whole_tree(steps, topk, nodes)),
+        )
         .collect();
     Synthetic { batch_sizes: vec![1, 8], shapes, repeats: 3, ..Synthetic::default() }
 }

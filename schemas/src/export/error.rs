@@ -67,6 +67,12 @@ pub enum ExportError {
          export it"
     )]
     SecondSource,
+    /// Only spectune verifies a budget of rows.
+    #[error(
+        "the tuned shape {0} verifies a budget of rows over all requests, which no other engine does: tune without \
+         budgets to export it"
+    )]
+    RowBudget(TreeShape),
     /// vLLM has no such algorithm.
     #[error("vLLM has no counterpart of the algorithm {0} (known: {known})", known = vllm_algorithms())]
     Algorithm(String),

@@ -141,6 +141,7 @@ macro_rules! with_flags {
             SpeculativeNgramMinBfsBreadth speculative_ngram_min_bfs_breadth ours Integer "NGRAM: minimum breadth of the proposed tree";
             SpeculativeNumDraftTokens speculative_num_draft_tokens ours Integer "Tree nodes that the target verifies, root included";
             SpeculativeNumSteps speculative_num_steps ours Integer "Draft steps: the depth of the tree";
+            SpeculativeRowBudget speculative_row_budget ours Number "spectune: rows that the target verifies per request on average, roots included; the likeliest nodes of all requests together";
             SpeculativeSecondSource speculative_second_source ours Choice["PROMPT_LOOKUP", "SUFFIX"] "spectune: also look drafts up in texts, and join them with the tree of the head: in the request's own tokens, or by suffixes in other outputs too";
             SpeculativeTokenMap speculative_token_map ours Text "File with the tokens that an EAGLE draft may propose (FR-Spec)";
             SpeculativeUseBlockVerification speculative_use_block_verification sglang Nothing "Verify a sampled chain as a block";

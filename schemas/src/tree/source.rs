@@ -95,7 +95,7 @@ impl NodeSource {
     /// # Errors
     /// If the triple is not a tree that this source can fill, or is too large.
     pub fn shape(self, num_steps: usize, topk: usize, num_draft_tokens: usize) -> Result<TreeShape, ShapeError> {
-        let shape = TreeShape { num_steps, topk, num_draft_tokens };
+        let shape = TreeShape::whole_tree(num_steps, topk, num_draft_tokens);
         if shape == TreeShape::OFF {
             return Ok(shape);
         }
@@ -141,27 +141,36 @@ impl NodeSource {
     /// # Errors
     /// As [`shape`](Self::shape).
     pub fn check(self, shape: TreeShape) -> Result<(), ShapeError> {
-        self.shape(shape.num_steps, shape.topk, shape.num_draft_tokens).map(|_| ())
+        let nodes = shape.num_draft_tokens;
+        self.shape(shape.num_steps, shape.topk, nodes)?;
+        match shape.row_budget {
+            Some(found) if found.rows(100) >= 100 * nodes => Err(ShapeError::WholeBudget { found, nodes }),
+            _ => Ok(()),
+        }
     }
 
-    /// Reads a shape that is written as three integers.
+    /// Reads a shape that is written as three integers, with a budget of rows after a `~` or
+    /// without one.
     ///
     /// # Errors
     /// If it is not, or as [`shape`](Self::shape).
     pub fn parse(self, text: &str) -> Result<TreeShape, ShapeError> {
+        let (text, budget) = text.split_once('~').map_or((text, None), |(tree, budget)| (tree, Some(budget)));
+        let row_budget = budget.map(str::parse).transpose()?;
         let mut numbers = text.split(',').map(|part| part.trim().parse::<usize>().map_err(|_| ShapeError::Syntax));
         let mut next = || numbers.next().unwrap_or(Err(ShapeError::Syntax));
         let (num_steps, topk, num_draft_tokens) = (next()?, next()?, next()?);
         if numbers.next().is_some() {
             return Err(ShapeError::Syntax);
         }
-        self.shape(num_steps, topk, num_draft_tokens)
+        let shape = TreeShape { row_budget, ..TreeShape::whole_tree(num_steps, topk, num_draft_tokens) };
+        self.check(shape).map(|()| shape)
     }
 
     /// The upper bound of `num_draft_tokens`.
     pub fn most_nodes(self, num_steps: usize, topk: usize) -> usize {
         match self {
-            Self::Beams => TreeShape { num_steps, topk, num_draft_tokens: 2 }.largest_num_draft_tokens(),
+            Self::Beams => TreeShape::whole_tree(num_steps, topk, 2).largest_num_draft_tokens(),
             Self::Block(_) => {
                 let level = |level: &mut usize, _| {
                     *level = level.saturating_mul(topk);

@@ -178,4 +178,4 @@ pub fn block_options(head: &TempDir) -> EngineOptions {
 }
 
 /// A tree of a block of four rows.
-pub const BLOCK_TREE: TreeShape = TreeShape { num_steps: 3, topk: 4, num_draft_tokens: 24 };
+pub const BLOCK_TREE: TreeShape = TreeShape::whole_tree(3, 4, 24);

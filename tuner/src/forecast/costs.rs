@@ -160,7 +160,7 @@ impl StepCosts {
 
     /// A round of a shape, in ms.
     pub fn shape(&self, shape: TreeShape, batch: usize, context: f64) -> f64 {
-        self.round(shape, batch, batch * shape.num_draft_tokens, context, 0)
+        self.round(shape, batch, shape.verified_rows(batch), context, 0)
     }
 
     /// A step that only prefills, in ms.

@@ -4,11 +4,12 @@
 use std::{cell::RefCell, collections::HashMap, path::Path, rc::Rc};
 
 use engine::{
-    PlayedAcceptance,
-    replay::trace::{Nodes, PositionTrace},
+    PlayedAcceptance, PlayedTree,
+    replay::trace::{Nodes, PositionTrace, ROOT},
 };
 use schemas::tree::TreeShape;
 
+use super::policy::likeliest::likeliest_by_score;
 use crate::{TunerError, files::traces};
 
 /// A source of acceptance.
@@ -30,6 +31,10 @@ enum Source {
     /// Entry d: the probability that at least d + 1 drafts of a chain are accepted.
     Survival(Vec<f64>),
 }
+
+/// Rounds of requests, and rounds of a batch, from which the accept length of a budget is taken.
+const LEAST_SHARED: usize = 4_000;
+const LEAST_ROUNDS: usize = 40;
 
 /// A place in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,10 +124,16 @@ impl Drafts {
         traces.iter().map(|trace| trace.limit).collect()
     }
 
-    /// The largest trees of each depth in the traces; empty without traces.
+    /// The largest trees of each depth in the traces, each once; empty without traces.
     pub fn largest(&self) -> Vec<TreeShape> {
         let Source::Traced(traces) = &self.source else { return Vec::new() };
-        traces.iter().flat_map(|trace| trace.largest.iter().copied()).collect()
+        let mut all: Vec<TreeShape> = Vec::new();
+        for shape in traces.iter().flat_map(|trace| trace.largest.iter().copied()) {
+            if !all.contains(&shape) {
+                all.push(shape);
+            }
+        }
+        all
     }
 
     /// Number of texts; 1 without texts.
@@ -143,9 +154,46 @@ impl Drafts {
     /// Whether the acceptance of a shape is known.
     pub fn knows(&self, shape: TreeShape) -> bool {
         match &self.source {
-            Source::Traced(traces) => traces.iter().any(|trace| trace.contains(shape)),
+            Source::Traced(traces) => traces.iter().any(|trace| trace.contains(shape.drafted())),
+            // A budget goes by scores.
+            Source::Survival(_) if shape.row_budget.is_some() => false,
             Source::Survival(survival) => shape.topk == 1 && shape.num_steps <= survival.len(),
         }
+    }
+
+    /// Tokens per round of a shape, bonus token included, at a batch size: the accept length, or with
+    /// a budget that of requests which follow the texts together and share its rows.
+    ///
+    /// # Errors
+    /// When the shape is unknown.
+    pub fn accept_length_at(&self, shape: TreeShape, batch: usize) -> Result<f64, TunerError> {
+        if shape.row_budget.is_none() {
+            return self.accept_length(shape);
+        }
+        let limit = shape.drafted();
+        let texts = self.positions(limit).unwrap_or_default();
+        if texts.is_empty() || batch == 0 {
+            return Err(unknown(shape));
+        }
+        // Starts are spread over all texts and positions by steps of two golden ratios.
+        let part = |at: usize, ratio: f64, of: usize| ((at as f64 * ratio).fract() * of as f64) as usize % of;
+        let start = |at: usize| {
+            let text = part(at, 0.618_033_988_749_895, texts.len());
+            (text, part(at, 0.414_213_562_373_095, texts[text].len()))
+        };
+        let mut places: Vec<(usize, usize)> = (0..batch).map(start).collect();
+        let rounds = LEAST_SHARED.div_ceil(batch).max(LEAST_ROUNDS);
+        let mut tokens = 0;
+        for _ in 0..rounds {
+            let nodes: Vec<&Nodes> = places.iter().map(|(text, at)| &texts[*text][*at]).collect();
+            let kept = likeliest_by_score(&nodes, limit, shape.verified_rows(batch) - batch);
+            for ((place, nodes), kept) in places.iter_mut().zip(nodes).zip(kept) {
+                let produced = 1 + nodes.accepted(&kept);
+                tokens += produced;
+                place.1 = (place.1 + produced) % texts[place.0].len();
+            }
+        }
+        Ok(tokens as f64 / (rounds * batch) as f64)
     }
 
     /// Drafts that a round of a shape accepts at a place; `chance` is a random number of 0 to 1 for
@@ -157,10 +205,13 @@ impl Drafts {
         if shape.is_off() {
             return Ok(0);
         }
-        if !self.knows(shape) {
+        if shape.row_budget.is_some() {
             return Err(TunerError::Configuration(format!(
-                "the acceptance of the tree shape {shape} is unknown: trace it, or leave it out"
+                "what {shape} accepts depends on the other requests: a budget has no acceptance of its own"
             )));
+        }
+        if !self.knows(shape) {
+            return Err(unknown(shape));
         }
         if let Source::Survival(survival) = &self.source {
             // One random number for all depths, so that a longer chain accepts no less.
@@ -186,11 +237,13 @@ impl Drafts {
         if let Source::Survival(_) = self.source {
             return Err(TunerError::Configuration("acceptance can be played from a trace only".into()));
         }
-        for shape in &shapes {
-            self.accepted(*shape, Place { text: 0, position: 0 }, 0.0)?;
-        }
-        let lists = shapes.into_iter().map(|shape| (shape, self.table(shape).to_vec())).collect();
-        Ok(Some(PlayedAcceptance::new(lists)?))
+        let trees = |shape: TreeShape| {
+            let texts = self.positions(shape.drafted()).ok_or_else(|| unknown(shape))?;
+            let tree = |nodes: &Nodes| played_tree(nodes, shape.drafted());
+            Ok((shape, texts.into_iter().map(|text| text.iter().map(tree).collect()).collect()))
+        };
+        let trees = shapes.into_iter().map(trees).collect::<Result<_, TunerError>>()?;
+        Ok(Some(PlayedAcceptance::with_trees(trees)?))
     }
 
     /// The nodes at a place, of the first trace that contains this tree; `None` if there is none.
@@ -288,6 +341,21 @@ impl Drafts {
         };
         Rc::clone(tables.entry(shape).or_insert_with(make))
     }
+}
+
+/// A shape's tree at a position.
+fn played_tree(nodes: &Nodes, shape: TreeShape) -> PlayedTree {
+    let kept = nodes.kept(shape);
+    // Node 0 is the root.
+    let node_of = |at: usize| kept.binary_search(&at).map_or(0, |place| place + 1);
+    let parent = |at: usize| if nodes.parent[at] == ROOT { 0 } else { node_of(usize::from(nodes.parent[at])) };
+    let drafts = kept.iter().map(|at| (parent(*at), nodes.score[*at])).collect();
+    let end = nodes.accepted(&kept).checked_sub(1).map_or(0, |last| node_of(usize::from(nodes.on_text[last])));
+    PlayedTree { drafts, end }
+}
+
+fn unknown(shape: TreeShape) -> TunerError {
+    TunerError::Configuration(format!("the acceptance of the tree shape {shape} is unknown: trace it, or leave it out"))
 }
 
 #[cfg(test)]

@@ -24,10 +24,11 @@ pub struct SlimeFlags {
 pub fn spectune(table: &[TableRow]) -> String {
     let row = |row: &TableRow| {
         let context = row.context.map_or_else(String::new, |context| format!("max_context = {}\n", context as usize));
-        let TreeShape { num_steps, topk, num_draft_tokens } = row.shape;
+        let TreeShape { num_steps, topk, num_draft_tokens, row_budget } = row.shape;
+        let budget = row_budget.map_or_else(String::new, |budget| format!("row_budget = {budget}\n"));
         format!(
             "[[policy]]\nmax_running_batch = {}\n{context}measured_batch = 0\nnum_steps = {num_steps}\ntopk = {topk}\n\
-             num_draft_tokens = {num_draft_tokens}\noutput_tokens_per_s = 0.0\naccept_length = 0.0\nverdict = \"not-known\"\n\
+             num_draft_tokens = {num_draft_tokens}\n{budget}output_tokens_per_s = 0.0\naccept_length = 0.0\nverdict = \"not-known\"\n\
              reason = \"simulated, not measured\"\n",
             row.batch
         )
@@ -71,7 +72,7 @@ pub fn slime(algorithm: &str, table: &[TableRow], file: &str) -> Result<SlimeFla
         [(_, one)] if one.is_off() => Ok(SlimeFlags { flags: Vec::new(), file: None, warnings }),
         [(_, one)] => Ok(SlimeFlags { flags: shape(*one)?, file: None, warnings }),
         several => {
-            if let Some((_, tree)) = several.iter().find(|(_, shape)| shape.topk > 1) {
+            if let Some((_, tree)) = several.iter().find(|(_, shape)| shape.topk > 1 || shape.row_budget.is_some()) {
                 return Err(format!(
                     "SGLang changes between chains only, and the table has the tree {tree}: simulate with --shapes that are \
                      chains"

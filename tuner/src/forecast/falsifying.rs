@@ -71,7 +71,7 @@ fn job(output_tokens: usize, text: usize) -> Job {
     Job { prompt_tokens: 1000, output_tokens, text, start: 0, most_drafts: None }
 }
 
-const CHAIN: TreeShape = TreeShape { num_steps: 2, topk: 1, num_draft_tokens: 3 };
+const CHAIN: TreeShape = TreeShape::whole_tree(2, 1, 3);
 
 #[test]
 fn bursts_wait_for_the_prefill_of_their_own_prompts() {

@@ -156,7 +156,9 @@ impl Plan {
         if !self.wants("batch-context") {
             return Ok(Vec::new());
         }
-        buckets::of(&self.drafts, &self.times, &self.all_shapes(), &self.batches(), &self.contexts)
+        let mut shapes = self.all_shapes();
+        shapes.retain(|shape| shape.row_budget.is_none());
+        buckets::of(&self.drafts, &self.times, &shapes, &self.batches(), &self.contexts)
     }
 
     /// The policies that a table describes completely, for a measurement.
@@ -210,7 +212,8 @@ impl Plan {
     /// of the load.
     fn tables(&self) -> Result<Vec<(&'static str, Table)>, TunerError> {
         let (shapes, batches) = (self.all_shapes(), self.batches());
-        let chains: Vec<TreeShape> = shapes.iter().copied().filter(|shape| shape.topk == 1).collect();
+        let chains: Vec<TreeShape> =
+            shapes.iter().copied().filter(|shape| shape.topk == 1 && shape.row_budget.is_none()).collect();
         let context = self.mean_context();
         let mut tables = vec![("batch", tables::by_batch(&self.drafts, &self.times, &shapes, &batches, context)?)];
         if !self.contexts.is_empty() {
@@ -304,7 +307,8 @@ impl Plan {
             }
             return Ok(());
         };
-        let lengths = self.all_shapes().into_iter().map(|shape| Ok((shape, self.drafts.accept_length(shape)?)));
+        let whole = self.all_shapes().into_iter().filter(|shape| shape.row_budget.is_none());
+        let lengths = whole.map(|shape| Ok((shape, self.drafts.accept_length(shape)?)));
         let lengths: Vec<(TreeShape, f64)> = lengths.collect::<Result<_, TunerError>>()?;
         for limit in &self.limits {
             let calibration = Calibration::fit(&self.drafts.every_second(*limit));
@@ -362,7 +366,7 @@ impl NamedTable {
     /// When it has no row, or a row has a tree that is larger than any.
     pub fn table(&self) -> Result<Table, TunerError> {
         let is_large = |row: &&TableRow| {
-            let TreeShape { num_steps, topk, num_draft_tokens } = row.shape;
+            let TreeShape { num_steps, topk, num_draft_tokens, .. } = row.shape;
             [num_steps, topk, num_draft_tokens].into_iter().any(|number| number > TreeShape::LARGEST)
         };
         if let Some(row) = self.rows.iter().find(is_large) {

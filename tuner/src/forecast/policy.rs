@@ -4,6 +4,7 @@
 
 pub mod budget;
 pub mod calibration;
+pub mod likeliest;
 pub mod sglang;
 pub mod vllm;
 
@@ -31,7 +32,7 @@ pub struct View<'a> {
 /// What a round runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
-    /// The same tree for every request.
+    /// The same tree for every request, or its budget of rows for all.
     Shape(TreeShape),
     /// Draft trees up to a limit, and verify this many drafts of all requests together:
     /// [`Policy::allocate`] says which.

@@ -24,12 +24,15 @@ pub fn by_batch(
     batches: &[usize],
     context: f64,
 ) -> Result<Table, TunerError> {
-    let lengths = shapes.iter().map(|shape| Ok((*shape, drafts.accept_length(*shape)?)));
-    let lengths = lengths.collect::<Result<_, TunerError>>()?;
+    let of_batch = |batch: &usize| {
+        let length = |shape: &TreeShape| Ok((*shape, drafts.accept_length_at(*shape, *batch)?));
+        shapes.iter().map(length).collect::<Result<_, TunerError>>()
+    };
+    let lengths = batches.iter().map(of_batch).collect::<Result<_, _>>()?;
     table(times, batches, &[(f64::INFINITY, context, lengths)])
 }
 
-/// The same at each batch and each context bucket. `bounds` are the largest contexts of all buckets
+/// The same at each batch and each context bucket, of shapes without a budget. `bounds` are the largest contexts of all buckets
 /// but the last, ascending; acceptance and times are those of the bucket ([`buckets`]).
 ///
 /// # Errors
@@ -42,22 +45,26 @@ pub fn by_batch_and_context(
     bounds: &[f64],
 ) -> Result<Table, TunerError> {
     let of_bucket = |bucket: ContextBucket| {
-        let lengths = bucket.shapes.iter().map(|one| (one.shape, one.accept_length)).collect();
+        let lengths: Lengths = bucket.shapes.iter().map(|one| (one.shape, one.accept_length)).collect();
+        let lengths = vec![lengths; batches.len()];
         (bucket.context.unwrap_or(f64::INFINITY), bucket.judged_at, lengths)
     };
-    let buckets: Vec<_> = buckets::of(drafts, times, shapes, &[], bounds)?.into_iter().map(of_bucket).collect();
+    let whole: Vec<TreeShape> = shapes.iter().copied().filter(|shape| shape.row_budget.is_none()).collect();
+    let buckets: Vec<_> = buckets::of(drafts, times, &whole, &[], bounds)?.into_iter().map(of_bucket).collect();
     table(times, batches, &buckets)
 }
 
-/// Largest context, the context at which round times are judged, and the accept length of each
-/// tree.
-type Bucket = (f64, f64, Vec<(TreeShape, f64)>);
+/// Largest context, the context at which round times are judged, and the accept lengths at each
+/// batch.
+type Bucket = (f64, f64, Vec<Lengths>);
+/// The accept length of each tree.
+type Lengths = Vec<(TreeShape, f64)>;
 
 fn table(times: &Times, batches: &[usize], buckets: &[Bucket]) -> Result<Table, TunerError> {
     let mut rows: Vec<Row> = Vec::new();
     for (bound, context, lengths) in buckets {
         let mut before: Option<TreeShape> = None;
-        for batch in batches {
+        for (batch, lengths) in batches.iter().zip(lengths) {
             let rate =
                 |(shape, length): &(TreeShape, f64)| Ok((*shape, length / times.shape(*shape, *batch, *context)?));
             let rates = lengths.iter().map(rate).collect::<Result<Vec<(TreeShape, f64)>, TunerError>>()?;

@@ -139,7 +139,7 @@ impl Times {
     }
 
     /// A round in ms: `rows` verified rows of a padded batch at a mean context, and `prefilled`
-    /// prompt tokens in the same pass. Fitted times know only the rows of whole trees.
+    /// prompt tokens in the same pass. Fitted times know only the rows of shapes.
     ///
     /// # Errors
     /// When the time of this number of rows is unknown.
@@ -153,7 +153,7 @@ impl Times {
     ) -> Result<f64, TunerError> {
         match self {
             Self::Sum(costs) => Ok(costs.round(shape, batch, rows, context, prefilled)),
-            Self::Fitted(times) if rows == batch * shape.num_draft_tokens => {
+            Self::Fitted(times) if rows == shape.verified_rows(batch) => {
                 // In the pass of the round, so without the fixed cost of a prefill step.
                 let prompt = prefilled as f64 * times.prefill.token_ms;
                 Ok(times.model.as_ref().map_or(f64::NAN, |model| model.ms(&Point { shape, batch, context })) + prompt)
@@ -169,7 +169,7 @@ impl Times {
     /// # Errors
     /// As [`round`](Self::round).
     pub fn shape(&self, shape: TreeShape, batch: usize, context: f64) -> Result<f64, TunerError> {
-        self.round(shape, batch, batch * shape.num_draft_tokens, context, 0)
+        self.round(shape, batch, shape.verified_rows(batch), context, 0)
     }
 
     /// A step that only prefills, in ms; `speculates` is whether the draft reads prompts too.

@@ -11,7 +11,7 @@ use super::{
     Arrivals, Forecast, Setup, check,
     drafts::{Drafts, Place},
     play::{Course, Member, Play, Progress, Ran, Step},
-    policy::{Choice, Policy, View},
+    policy::{Choice, Policy, View, likeliest::likeliest_by_score},
     times::Times,
 };
 use crate::{TunerError, prediction::latency::prefill::PrefillStep};
@@ -126,7 +126,25 @@ impl Traced<'_> {
     ) -> Result<(usize, Vec<usize>), TunerError> {
         let drafts = self.simulation.drafts;
         let place = |member: &Member| self.place(member.request, member.progress);
+        let nodes = |limit: TreeShape| {
+            let unknown = || {
+                TunerError::Configuration(format!(
+                    "a budget needs a trace that contains {limit}: accept lengths alone have no scores"
+                ))
+            };
+            let nodes = members.iter().map(|member| drafts.nodes(limit, place(member)).ok_or_else(unknown));
+            nodes.collect::<Result<Vec<&Nodes>, _>>()
+        };
+        let accepted = |nodes: &[&Nodes], kept: &[Vec<usize>]| -> Vec<usize> {
+            nodes.iter().zip(kept).map(|(nodes, kept)| nodes.accepted(kept)).collect()
+        };
         match choice {
+            Choice::Shape(shape) if shape.row_budget.is_some() => {
+                let (limit, rows) = (shape.drafted(), shape.verified_rows(view.padded));
+                let nodes = nodes(limit)?;
+                let kept = likeliest_by_score(&nodes, limit, rows.saturating_sub(view.batch));
+                Ok((rows, accepted(&nodes, &kept)))
+            }
             Choice::Shape(shape) => {
                 let accepted = members.iter().map(|member| {
                     let chance = uniform(member.request, member.progress.tokens);
@@ -136,16 +154,10 @@ impl Traced<'_> {
                 Ok((rows, accepted.collect::<Result<_, _>>()?))
             }
             Choice::Rows { limit, drafts: count } => {
-                let unknown = || {
-                    TunerError::Configuration(format!(
-                        "a budget needs a trace that contains {limit}: accept lengths alone have no scores"
-                    ))
-                };
-                let nodes = members.iter().map(|member| drafts.nodes(*limit, place(member)).ok_or_else(unknown));
-                let nodes: Vec<&Nodes> = nodes.collect::<Result<_, _>>()?;
+                let nodes = nodes(*limit)?;
                 let kept = self.policy.allocate(view, &nodes, *count);
                 let rows = view.batch + kept.iter().map(Vec::len).sum::<usize>();
-                Ok((rows, nodes.iter().zip(&kept).map(|(nodes, kept)| nodes.accepted(kept)).collect()))
+                Ok((rows, accepted(&nodes, &kept)))
             }
         }
     }
@@ -195,7 +207,7 @@ impl Course for Traced<'_> {
         };
         // A shape pads each request, a budget only the rows.
         let padded_rows = match choice {
-            Choice::Shape(shape) => view.padded * shape.num_draft_tokens,
+            Choice::Shape(shape) => shape.verified_rows(view.padded),
             Choice::Rows { .. } => rows.max(view.padded),
         };
         let context = tokens / view.padded as f64;
@@ -367,11 +379,30 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_of_rows_goes_to_the_likeliest_drafts_of_the_batch() {
+        let budget: TreeShape = "2,1,3~1.5".parse().expect("a shape");
+        let forecast = run(&[job(4, 0), job(4, 1)], &setup(), None, &mut Table::fixed(budget));
+        // One draft for both: of the first request, whose first position accepts it; then, of equal
+        // scores, of the first again, which ends. Alone, one and a half rows are the root.
+        let stretches: Vec<_> =
+            forecast.stretches.iter().map(|one| (one.batch, one.rounds, one.rows, one.tokens)).collect();
+        assert_eq!(stretches, [(2, 2, 6, 5), (1, 1, 1, 1)]);
+        assert!((forecast.elapsed_s - (5.0 + 2.0 * 17.0 + 15.0) / 1e3).abs() < 1e-9, "{forecast:?}");
+        let drafts = Drafts::traced(vec![trace(&[2; 6])]).expect("a trace");
+        let length = |batch| drafts.accept_length_at(budget, batch).expect("it is traced");
+        assert_eq!([1, 2, 4].map(length), [1.0, 1.5, 1.5]);
+        assert!(drafts.accept_length(budget).is_err() && drafts.knows(budget));
+        let golden = Drafts::golden(&[1.8, 2.4]).expect("accept lengths");
+        assert!(!golden.knows(budget) && golden.accept_length_at(budget, 2).is_err());
+    }
+
+    #[test]
     fn every_policy_yields_each_request_its_tokens() {
         let jobs: Vec<Job> = (0..20).map(|at| job(5 + at * 7 % 90, at)).collect();
         let total: usize = jobs.iter().map(|job| job.output_tokens).sum();
         let policies: Vec<Box<dyn Policy>> = vec![
             Box::new(Table::fixed(TreeShape::chain(2))),
+            Box::new(Table::fixed("2,1,3~2".parse().expect("a shape"))),
             Box::new(Schedule::new(vec![(1, 4, 2), (5, 99, 0)]).expect("ranges")),
             Box::new(
                 Adaptive::new(Settings { slots: vec![(1, vec![1, 2]), (4, vec![0, 1])], ..Settings::default() }, 2)

@@ -127,7 +127,7 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
             continue;
         }
         let wrong = |reason: String| malformed(format!("row {}: {reason}", at + 1));
-        let shape = TreeShape { num_steps, topk, num_draft_tokens };
+        let shape = TreeShape::whole_tree(num_steps, topk, num_draft_tokens);
         NodeSource::check_any(shape).map_err(|error| wrong(error.to_string()))?;
         if !(accept_length >= 1.0 && accept_length <= shape.max_tokens_per_round() as f64) {
             return Err(wrong(format!(

@@ -315,6 +315,7 @@ fn row(ranking: &LoadRanking, winner: &Ranked, place: &TableRow) -> Option<Polic
         num_steps: shape.num_steps,
         topk: shape.topk,
         num_draft_tokens: shape.num_draft_tokens,
+        row_budget: shape.row_budget,
         output_tokens_per_s: round(winner.output_tokens_per_s?.median),
         repeats: Some(winner.repeats),
         speedup: speedup.map(|speedup| round(speedup.median)),

@@ -45,7 +45,7 @@ fn workload(count: usize) -> LoadedWorkload {
 }
 
 fn trial(load: TrialLoad) -> Trial {
-    let shape = TreeShape { num_steps: 2, topk: 2, num_draft_tokens: 4 };
+    let shape = TreeShape::whole_tree(2, 2, 4);
     Trial { configuration: Configuration::from_shape(shape), load, repeat: 0 }
 }
 
@@ -153,7 +153,7 @@ fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
     let mut workload = LoadedWorkload { warm_up_tokens: 0, ..workload(4) };
     workload.requests.iter_mut().for_each(|request| request.stop.max_new_tokens = Some(24));
     // With 64 positions for the tree a request needs more than twice the room.
-    let configuration = Configuration::from_shape(TreeShape { num_steps: 4, topk: 8, num_draft_tokens: 64 });
+    let configuration = Configuration::from_shape(TreeShape::whole_tree(4, 8, 64));
     let trial = |load| Trial { configuration: configuration.clone(), load, repeat: 0 };
     let terms = terms(&workload, &NEVER);
     let words = run(&mut engine, &trial(TrialLoad::BatchSize(4)), &terms).expect_err("no room").to_string();

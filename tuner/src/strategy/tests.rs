@@ -28,7 +28,7 @@ impl MadeUp {
 /// doubling away from it.
 fn speed(configuration: &Configuration, load: TrialLoad) -> f64 {
     let batch = load.batch_size().unwrap_or(1) as f64;
-    let TreeShape { num_steps, topk, num_draft_tokens } = configuration.shape;
+    let TreeShape { num_steps, topk, num_draft_tokens, .. } = configuration.shape;
     let off = 100.0 * batch;
     if configuration.is_off() {
         return off;

@@ -126,7 +126,7 @@ impl Configuration {
     /// Ordering key for simplicity, smaller is simpler: changed settings, table rows, nodes, steps,
     /// branches.
     pub fn complexity(&self) -> (usize, usize, usize, usize, usize) {
-        let TreeShape { num_steps, topk, num_draft_tokens } = self.shape;
+        let TreeShape { num_steps, topk, num_draft_tokens, .. } = self.shape;
         (self.knobs.words().len(), self.table.len(), num_draft_tokens, num_steps, topk)
     }
 }

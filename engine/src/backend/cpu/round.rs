@@ -14,8 +14,17 @@ use super::{
 use crate::{
     backend::{Drafted, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
-    tree::{DraftTree, Pool, joined, simulated_walk, walk},
+    options::padded,
+    played::PlayedTree,
+    tree::{DraftTree, Pool, joined, likeliest, simulated_walk, walk},
 };
+
+/// A request's tree.
+struct Drawn<'a> {
+    tree: Cow<'a, DraftTree>,
+    /// The node at which acceptance ends, if the tree is played.
+    end: Option<usize>,
+}
 
 /// The result of verifying a request's tree.
 struct Verified {
@@ -40,8 +49,8 @@ impl CpuBackend {
             self.read_pending(slots)?;
         }
         let trees = match drafted {
-            Drafted::ByHost(trees) => Cow::Borrowed(trees),
-            Drafted::Here | Drafted::Joined(_) => Cow::Owned(self.draft_trees(shape, slots, drafted)?),
+            Drafted::ByHost(trees) => trees.iter().map(|tree| Drawn { tree: Cow::Borrowed(tree), end: None }).collect(),
+            Drafted::Here | Drafted::Joined(_) => self.draft_trees(shape, slots, drafted)?,
         };
         let has_drafted = Instant::now();
         let (pass, verified) = self.verify(&trees, slots, shape)?;
@@ -69,10 +78,11 @@ impl CpuBackend {
         shape: TreeShape,
         slots: &[Slot],
         drafted: Drafted<'_>,
-    ) -> Result<Vec<DraftTree>, EngineError> {
+    ) -> Result<Vec<Drawn<'static>>, EngineError> {
         let states = self.slots.get_all(slots.iter().copied())?;
         if shape.is_off() {
-            return Ok(states.iter().map(|state| DraftTree::root(state.root)).collect());
+            let root = |state: &&SlotState| Drawn { tree: Cow::Owned(DraftTree::root(state.root)), end: None };
+            return Ok(states.iter().map(root).collect());
         }
         let scratch = self.capacity.pages * self.capacity.page_size;
         let Some(draft) = &self.draft else {
@@ -87,24 +97,38 @@ impl CpuBackend {
             roots.push(Root { token: state.root, prefix, state: followed_by, followed: None });
         }
         let pools = draft.pools(&mut self.draft_caches, scratch, &[shape], &roots);
-        let tree = |(at, (pool, state)): (usize, (&Pool, &&SlotState))| match drafted.chain(at) {
-            Some(chain) => joined(pool, shape, chain).tree(shape, state.root),
-            None => pool.tree(shape, state.root),
+        let with_chain = |(at, pool): (usize, Pool)| match drafted.chain(at) {
+            Some(chain) => joined(&pool, shape, chain),
+            None => pool,
         };
-        Ok(pools.iter().zip(&states).enumerate().map(tree).collect())
+        let mut pools: Vec<Pool> = pools.into_iter().enumerate().map(with_chain).collect();
+        let played = |state: &&SlotState| self.simulated.as_ref()?.tree(shape, state.sampling.played, state.length);
+        let played: Vec<Option<&PlayedTree>> = states.iter().map(played).collect();
+        for (pool, played) in pools.iter_mut().zip(&played) {
+            let Some(played) = played else { continue };
+            let drafted: Vec<u32> = pool.kept(shape).into_iter().map(|at| pool.all()[at].token).collect();
+            *pool = played.pool(&drafted);
+        }
+        // The budget of a batch is that of the graph that would run it on a GPU.
+        let verified = likeliest(&pools, shape, padded(&self.capture_sizes, slots.len()));
+        let drawn = |(at, state): (usize, &&SlotState)| Drawn {
+            tree: Cow::Owned(pools[at].tree_of(&verified[at], state.root)),
+            end: played[at].map(|played| played.end_within(&verified[at])),
+        };
+        Ok(states.iter().enumerate().map(drawn).collect())
     }
 
     /// One pass of the target over all nodes of all trees, and acceptance.
     fn verify(
         &mut self,
-        trees: &[DraftTree],
+        trees: &[Drawn<'_>],
         slots: &[Slot],
         shape: TreeShape,
     ) -> Result<(Pass, Vec<Verified>), EngineError> {
         let mut adjusters = self.slots.take_adjusters(slots.iter().copied());
         let states = self.slots.get_all(slots.iter().copied())?;
         let mut stack = Stack::default();
-        for ((tree, state), slot) in trees.iter().zip(&states).zip(slots) {
+        for ((Drawn { tree, .. }, state), slot) in trees.iter().zip(&states).zip(slots) {
             let first = stack.len();
             let ahead = state.rows_ahead(tree.nodes().len())?;
             for (at, node) in tree.nodes().iter().enumerate() {
@@ -123,11 +147,11 @@ impl CpuBackend {
         let mut rows = logits.chunks_exact(self.target.vocab_size());
         let mut begin = 0;
         let mut verified = Vec::new();
-        for ((tree, state), adjuster) in trees.iter().zip(&states).zip(&mut adjusters) {
+        for ((Drawn { tree, end }, state), adjuster) in trees.iter().zip(&states).zip(&mut adjusters) {
             let logits: Vec<&[f32]> = rows.by_ref().take(tree.nodes().len()).collect();
             let mut tokens = Vec::new();
             let mut not_finite = None;
-            let choose = |node: usize| {
+            let mut choose = |node: usize| {
                 let position = state.length + tree.nodes()[node].depth + 1;
                 // The walk asks for tokens along one path, so the adjuster sees the tokens before
                 // each.
@@ -142,11 +166,12 @@ impl CpuBackend {
                 id
             };
             let simulated = self.simulated.as_ref();
-            let mut path = match simulated
-                .and_then(|one| one.count(shape, state.sampling.played, state.sampling.seed, state.length))
-            {
-                None => walk(tree, choose),
-                Some(count) => simulated_walk(tree, count, shape.max_tokens_per_round(), choose),
+            let simulated =
+                simulated.and_then(|one| one.count(shape, state.sampling.played, state.sampling.seed, state.length));
+            let mut path = match (end, simulated) {
+                (Some(end), _) => tree.path(*end).into_iter().inspect(|node| _ = choose(*node)).collect(),
+                (None, Some(count)) => simulated_walk(tree, count, shape.max_tokens_per_round(), choose),
+                (None, None) => walk(tree, choose),
             };
             path.truncate(tokens.len());
             let rows = path.iter().map(|node| begin + node).collect();

@@ -27,7 +27,7 @@ impl Machine {
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
         let Some(block) = &round.block else { return Err(DeviceError::Shape("no room for a block".into())) };
-        let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
+        let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes, .. } = shape;
         let (rows, batch_slot) = (draft.spec.block.rows_of(shape), round.slot.slice());
         let hidden = self.block_pass(draft, work, block, Blocks { batch, rows, steps, batch_slot, places: None })?;
         let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };

@@ -141,6 +141,7 @@ impl CudaBackend {
             block: 0,
             given: 0,
             verified: 0,
+            budget: 0,
             branches: topk,
         };
         let together = self.make_room(halved(PLACES).map(|places| (places, extent(places))).collect())?;

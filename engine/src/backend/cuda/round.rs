@@ -4,7 +4,10 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{CachePlanes, Drafting, Groups, HostTrees, LookedUpChains, Proposals, Rows, Sees, TreeNodes, VerifyRows},
+    launch::{
+        CachePlanes, Drafting, Groups, HostTrees, LookedUpChains, Proposals, Rows, Sees, TreeNodes, VerifiedNodes,
+        VerifyRows,
+    },
 };
 use schemas::tree::TreeShape;
 
@@ -98,12 +101,13 @@ impl Machine {
                     if self.joins_chains {
                         self.join_chains(memory, shape, batch, tree, verify)?;
                     }
+                    self.play_trees(memory, shape, batch, tree, verify)?;
                 }
                 (Part::Draft, None) if !shape.is_off() => self.lay_out_given(memory, shape, batch, tree, verify)?,
                 (Part::Draft, None) => {}
                 (Part::Verify, _) => self.verify(verifying)?,
                 (Part::Choose, _) => self.choose_everywhere(verifying)?,
-                (Part::Accept, _) => self.accept(verifying, None)?,
+                (Part::Accept, _) => self.accept(verifying, VerifiedNodes::All)?,
                 (Part::Extend, _) => self.settle(memory, shape, batch, options.keep_pending)?,
             }
         }
@@ -157,6 +161,7 @@ impl Machine {
             batch_slot: round.slot.slice(),
             token: round.given.range(0..bytes),
             parent: round.given.range(bytes..2 * bytes),
+            score: None,
             own: self.listed_own(arrays),
         };
         self.kernels.host_trees(trees, self.slots.sequences(&self.capacity), tree, arrays.pass(), verify)

@@ -12,6 +12,7 @@ use super::{
     weights::{experts_shape, latent_dims, weights_in},
 };
 use crate::{
+    backend::check_budget,
     error::EngineError,
     spec::{AttentionSpec, BlockSpec, DraftSpec, FfnSpec, LayerSpec, TargetSpec},
 };
@@ -110,12 +111,13 @@ pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineErro
     if shape.is_off() {
         return Ok(());
     }
+    check_budget(shape, machine.nodes(), machine.states.is_some())?;
     if machine.draft.is_none() && machine.host_nodes.is_none() {
         return Err(EngineError::Configuration(format!(
             "the tree shape {shape} needs a draft, but none is loaded; give --speculative-draft-model-path"
         )));
     }
-    let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
+    let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes, .. } = shape;
     let most = MOST_NODES;
     let source = machine.nodes();
     if let NodeSource::Block(block) = source {

@@ -1,8 +1,8 @@
 //! Verification of the trees of a batch by the target, and acceptance.
 
 use kernels::{
-    device::DeviceError,
-    launch::{AcceptInputs, AcceptWalk, Acceptance, Groups, InnerNodes, Picked, Rows, Sees},
+    device::{DeviceError, Slice},
+    launch::{AcceptInputs, AcceptWalk, Acceptance, Groups, ListedNodes, Picked, Rows, Sees, VerifiedNodes},
 };
 
 use super::{
@@ -11,28 +11,42 @@ use super::{
     round::{RoundMemory, Verifying},
     workspace::Sampled,
 };
-use crate::backend::VerifyPlan;
+use crate::backend::{VerifyPlan, inner_rows};
 
 impl Machine {
     /// Runs the target over the trees according to the plan, and accepts along its tokens.
     pub(super) fn verify(&self, verifying: Verifying<'_>) -> Result<(), DeviceError> {
         let Verifying { memory, shape, batch, tree, .. } = verifying;
-        let plan = self.verify_plan.unwrap_or_else(|| VerifyPlan::of(shape, batch, &self.cost));
+        let own = VerifyPlan::of(shape, batch, &self.cost);
+        let plan = self.verify_plan.filter(|_| own != VerifyPlan::LikeliestNodes).unwrap_or(own);
         // A second pass would have to continue from states of nodes, which are not kept.
         let plan = match plan {
             VerifyPlan::InnerNodesFirst if self.states.is_some() => VerifyPlan::AllNodes,
             plan => plan,
         };
-        let inner = memory.round.inner(batch * tree.nodes);
-        match plan {
-            VerifyPlan::AllNodes => self.choose_everywhere(verifying)?,
+        let ways = self.accept_inputs(verifying);
+        let verified = match plan {
+            VerifyPlan::AllNodes => {
+                self.choose_everywhere(verifying)?;
+                VerifiedNodes::All
+            }
             VerifyPlan::AcceptedPathOnly => {
                 self.target_pass(self.all_nodes(verifying))?;
-                self.choose_on_the_way(memory, self.accept_inputs(verifying))?;
+                self.choose_on_the_way(memory, ways)?;
+                VerifiedNodes::All
             }
-            VerifyPlan::InnerNodesFirst => self.inner_first(memory, self.accept_inputs(verifying), inner)?,
-        }
-        self.accept(verifying, (plan == VerifyPlan::InnerNodesFirst).then_some(inner))
+            VerifyPlan::InnerNodesFirst => {
+                let inner = memory.round.listed(inner_rows(batch * tree.nodes));
+                self.inner_first(memory, ways, inner)?;
+                VerifiedNodes::ListedFirst(inner)
+            }
+            VerifyPlan::LikeliestNodes => {
+                let likeliest = memory.round.listed(shape.verified_rows(batch));
+                self.likeliest_only(memory, ways, likeliest)?;
+                VerifiedNodes::ListedOnly(likeliest)
+            }
+        };
+        self.accept(verifying, verified)
     }
 
     /// Runs the target over all nodes, and chooses its token after each.
@@ -43,9 +57,8 @@ impl Machine {
         self.choose(work, self.final_states(nodes), nodes.rows, round.chosen.slice(), arrays.sampled(), None)
     }
 
-    /// Accepts along the target's tokens after nodes; after those of `ahead`, if only inner nodes
-    /// were run first.
-    pub(super) fn accept(&self, verifying: Verifying<'_>, ahead: Option<InnerNodes<'_>>) -> Result<(), DeviceError> {
+    /// Accepts along the target's tokens after the nodes over which it ran.
+    pub(super) fn accept(&self, verifying: Verifying<'_>, verified: VerifiedNodes<'_>) -> Result<(), DeviceError> {
         let Verifying { memory: RoundMemory { work, arrays, round }, shape, batch, options, .. } = verifying;
         let (hidden, most) = (self.target.spec.hidden, shape.longest_path());
         self.kernels.accept(
@@ -60,7 +73,7 @@ impl Machine {
                 group_prefix: Some(round.group_prefix.slice()),
                 group_rows: Some(round.group_rows.slice()),
                 texts: self.texts.as_ref().map(DeviceTexts::texts),
-                ahead,
+                verified,
             },
             self.slots.sequences(&self.capacity),
         )?;
@@ -128,32 +141,64 @@ impl Machine {
         &self,
         memory: RoundMemory<'_>,
         ways: AcceptInputs<'_>,
-        inner: InnerNodes<'_>,
+        inner: ListedNodes<'_>,
     ) -> Result<(), DeviceError> {
-        let (RoundMemory { work, arrays, round }, AcceptInputs { batch, tree, .. }) = (memory, ways);
+        let AcceptInputs { batch, tree, .. } = ways;
         let sequences = self.slots.sequences(&self.capacity);
         let walk = walk(memory, Some(inner));
-        let picked = &round.picked;
-        let sees = picked.branches();
-        let run = |nodes: Picked<'_>, groups: Groups<'_>, leaves_at: usize, choice| {
-            self.kernels.pick_rows(picked.chosen(), arrays.chosen(), batch * tree.nodes, nodes, sequences)?;
-            let pass = Pass { leaves_at, ..Pass::new(nodes.count, groups, sees, picked, work) };
-            self.gather_own(pass)?;
-            self.target_pass(pass)?;
-            self.choose(work, self.final_states(pass), nodes.count, choice, picked.sampled(), None)
-        };
-        self.kernels.inner_rows(ways, inner, sequences)?;
-        let listed = Picked { row: inner.row, count: inner.capacity, known: None };
-        run(listed, inner.groups(batch, tree.nodes), batch, inner.choice)?;
+        self.kernels.list_nodes(ways, inner, false, sequences)?;
+        let groups = inner.groups(batch, tree.nodes);
+        self.choose_after(
+            memory,
+            ways,
+            Picked { row: inner.row, count: inner.capacity, known: None },
+            groups,
+            batch,
+            inner.choice,
+        )?;
         self.kernels.advance_accept(ways, walk, 0, sequences)?;
         let ends = Picked { row: walk.stand.row, count: batch, known: Some(ways.chosen) };
-        run(ends, Groups::Even(1), 0, walk.stand.choice)?;
+        self.choose_after(memory, ways, ends, Groups::Even(1), 0, walk.stand.choice)?;
         self.kernels.advance_accept(ways, walk, 1, sequences)
+    }
+
+    /// Runs the target over the likeliest nodes of all trees together, and over no others. Walks
+    /// end where a node was left out.
+    fn likeliest_only(
+        &self,
+        memory: RoundMemory<'_>,
+        ways: AcceptInputs<'_>,
+        likeliest: ListedNodes<'_>,
+    ) -> Result<(), DeviceError> {
+        self.kernels.list_nodes(ways, likeliest, true, self.slots.sequences(&self.capacity))?;
+        let listed = Picked { row: likeliest.row, count: likeliest.capacity, known: None };
+        self.choose_after(memory, ways, listed, likeliest.groups(ways.batch, ways.tree.nodes), 0, likeliest.choice)
+    }
+
+    /// Runs the target over some nodes, in groups of a request each, and chooses its token after
+    /// each. Its outputs are stored from row `leaves_at` on.
+    fn choose_after(
+        &self,
+        memory: RoundMemory<'_>,
+        ways: AcceptInputs<'_>,
+        nodes: Picked<'_>,
+        groups: Groups<'_>,
+        leaves_at: usize,
+        choice: Slice<'_>,
+    ) -> Result<(), DeviceError> {
+        let RoundMemory { work, arrays, round } = memory;
+        let (picked, sequences) = (&round.picked, self.slots.sequences(&self.capacity));
+        let all = ways.batch * ways.tree.nodes;
+        self.kernels.pick_rows(picked.chosen(), arrays.chosen(), all, nodes, sequences)?;
+        let pass = Pass { leaves_at, ..Pass::new(nodes.count, groups, picked.branches(), picked, work) };
+        self.gather_own(pass)?;
+        self.target_pass(pass)?;
+        self.choose(work, self.final_states(pass), nodes.count, choice, picked.sampled(), None)
     }
 }
 
 /// The state of the walks down the trees of a round.
-fn walk<'a>(memory: RoundMemory<'a>, ahead: Option<InnerNodes<'a>>) -> AcceptWalk<'a> {
+fn walk<'a>(memory: RoundMemory<'a>, ahead: Option<ListedNodes<'a>>) -> AcceptWalk<'a> {
     let RoundMemory { arrays, round, .. } = memory;
     AcceptWalk {
         row_slot: arrays.slot.slice(),

@@ -4,7 +4,7 @@
 use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
     launch::{
-        ChosenRows, DeltaChunks, DeltaSteps, ExpertsBytes, ExpertsShape, ExpertsWork, InnerNodes, Kernels, MOST_NODES,
+        ChosenRows, DeltaChunks, DeltaSteps, ExpertsBytes, ExpertsShape, ExpertsWork, Kernels, ListedNodes, MOST_NODES,
         Moves, Outputs, OwnRows, PassRows, Sees, Sequences, WalkState, delta_chunk_bytes, most_parents,
         mxfp4_scale_bytes,
     },
@@ -56,6 +56,8 @@ pub struct WorkspaceShape {
     pub given: usize,
     /// Rows of all trees of a round.
     pub verified: usize,
+    /// Rows of a budget; 0 without one.
+    pub budget: usize,
     /// Rows per request that attend to more than a range of positions: the nodes of a tree, or the
     /// beams of a step.
     pub branches: usize,
@@ -221,12 +223,13 @@ pub struct RoundArrays {
     /// `[batch]` each: current rows of the walks down the trees, their slots, the positions of the
     /// next tokens, and these tokens.
     pub stand: [Buffer; 4],
-    /// For the inner nodes of the first verify pass: their rows and the tokens after them,
-    /// `[rows / 2]` each, and each node's index in these arrays, `[rows]`.
-    pub inner_row: Buffer,
-    pub inner_choice: Buffer,
-    pub inner_place: Buffer,
-    /// Rows of passes over some nodes of the trees, at most half of all.
+    /// For the nodes of a pass over some of the trees' nodes: their rows and the tokens after them,
+    /// [`picked_rows`](WorkspaceShape::picked_rows) each, and each node's index in these arrays,
+    /// `[rows]`.
+    pub listed_row: Buffer,
+    pub listed_choice: Buffer,
+    pub listed_place: Buffer,
+    /// Rows of such passes.
     pub picked: RowArrays,
     /// `[2]`: whether a walk awaits a choice. Walks expect the first to be zero, and reset it.
     pub needed: Buffer,
@@ -240,6 +243,8 @@ pub struct RoundArrays {
     pub pending_place: Buffer,
     /// What was looked up, by the host or on the device: see `host_drafts`.
     pub given: Buffer,
+    /// Trees in the form of texts that are played: tokens, parents and scores.
+    pub played: Buffer,
     /// `[batch]`: number of pending draft tokens of each request, written by the host.
     pub pending: Buffer,
     /// For each place of the ring: `[batch]` counts, then `[batch, steps + 1]` tokens, which the
@@ -299,7 +304,7 @@ pub struct Sampled<'a> {
 impl WorkspaceShape {
     /// The sizes for rounds of a shape at a batch size.
     pub fn of_round(source: NodeSource, shape: TreeShape, batch: usize) -> Self {
-        let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
+        let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes, .. } = shape;
         let drafted = source.passes(shape).1;
         // The extension after a round has a row for each accepted token and one for the bonus
         // token.
@@ -313,6 +318,7 @@ impl WorkspaceShape {
         Self {
             rows: batch * widest,
             verified: batch * nodes,
+            budget: if shape.row_budget.is_some() { shape.verified_rows(batch) } else { 0 },
             batch,
             steps,
             pool: pool.max(1),
@@ -345,6 +351,7 @@ impl WorkspaceShape {
         Self {
             rows: self.rows.max(other.rows),
             verified: self.verified.max(other.verified),
+            budget: self.budget.max(other.budget),
             batch: self.batch.max(other.batch),
             steps: self.steps.max(other.steps),
             pool: self.pool.max(other.pool),
@@ -355,6 +362,11 @@ impl WorkspaceShape {
             given: self.given.max(other.given),
             branches: self.branches.max(other.branches),
         }
+    }
+
+    /// Maximum number of rows of a pass over some nodes of the trees: inner ones, or a budget's.
+    pub fn picked_rows(self) -> usize {
+        inner_rows(self.rows).max(self.budget)
     }
 
     /// Whether these sizes cover the other ones.
@@ -550,7 +562,7 @@ impl WorkspaceSizes<'_> {
         let activations = self.activations(extent).iter().chain(&self.experts(extent)).sum::<usize>();
         let windowed = if self.windowed { WindowedArrays::words(extent.own_stride()) } else { 0 };
         let words = 13 + 2 * extent.own_stride() + extent.own_mask_words() + windowed;
-        let rows = ((extent.rows + inner_rows(extent.rows)) * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
+        let rows = ((extent.rows + extent.picked_rows()) * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
         let rounds = extent.batch
             * (3 * extent.pool + 2 * (extent.ranked * extent.topk + extent.given) + 17 * (extent.steps + MOST_NODES))
             * 4;
@@ -779,7 +791,7 @@ impl RoundArrays {
         let WorkspaceShape { batch, steps, pool, topk, .. } = extent;
         let ints = |width: usize| device.zeros(batch * width * 4);
         let proposals = topk.max(1) * extent.ranked.max(1);
-        let picked = WorkspaceShape { rows: inner_rows(extent.rows), ..extent };
+        let picked = WorkspaceShape { rows: extent.picked_rows(), ..extent };
         let described_rows = extent.described_rows();
         Ok(Self {
             slot: ints(1)?,
@@ -795,9 +807,9 @@ impl RoundArrays {
             node_score: ints(MOST_NODES)?,
             chosen: device.zeros(extent.rows * 4)?,
             stand: [ints(1)?, ints(1)?, ints(1)?, ints(1)?],
-            inner_row: device.zeros(picked.rows * 4)?,
-            inner_choice: device.zeros(picked.rows * 4)?,
-            inner_place: device.zeros(extent.rows * 4)?,
+            listed_row: device.zeros(picked.rows * 4)?,
+            listed_choice: device.zeros(picked.rows * 4)?,
+            listed_place: device.zeros(extent.rows * 4)?,
             picked: RowArrays::of_target(device, picked, sizes.windowed)?,
             needed: device.zeros(8)?,
             accepted_node: ints(steps + 1)?,
@@ -808,6 +820,7 @@ impl RoundArrays {
             group_rows: ints(1)?,
             pending_place: ints(1)?,
             given: ints((2 * extent.given).max(4))?,
+            played: ints(3 * MOST_NODES)?,
             pending: ints(1)?,
             // Kernels write to the host's memory directly, which saves a copy after every round.
             output: device.host_buffer(STAGING_SLOTS * batch * (steps + 2) * 4)?,
@@ -824,14 +837,14 @@ impl RoundArrays {
         WalkState::from(&self.stand)
     }
 
-    /// The inner nodes that the target runs over first, for trees of this many nodes in total.
-    pub fn inner(&self, nodes: usize) -> InnerNodes<'_> {
-        InnerNodes {
-            place: self.inner_place.slice(),
-            row: self.inner_row.slice(),
-            choice: self.inner_choice.slice(),
+    /// A list of nodes that the target runs over, with room for this many.
+    pub fn listed(&self, capacity: usize) -> ListedNodes<'_> {
+        ListedNodes {
+            place: self.listed_place.slice(),
+            row: self.listed_row.slice(),
+            choice: self.listed_choice.slice(),
             first: self.picked.group_first.slice(),
-            capacity: inner_rows(nodes),
+            capacity,
         }
     }
 

@@ -14,7 +14,7 @@ impl PositionTrace {
     /// What is wrong, with the number of the text and of the position.
     pub fn check(&self) -> Result<(), String> {
         let Self { limit, largest, .. } = self;
-        let TreeShape { num_steps, topk, num_draft_tokens } = *limit;
+        let TreeShape { num_steps, topk, num_draft_tokens, .. } = *limit;
         let within = 1..=TreeShape::LARGEST;
         if ![num_steps, topk, num_draft_tokens].iter().all(|number| within.contains(number)) {
             return Err(format!("limit {limit}: expected numbers of 1 to {}", TreeShape::LARGEST));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     fn trace(nodes: Nodes) -> PositionTrace {
-        let limit = TreeShape { num_steps: 2, topk: 2, num_draft_tokens: 4 };
+        let limit = TreeShape::whole_tree(2, 2, 4);
         let text = TextTrace { prompt_tokens: 3, output_tokens: 2, sampled: true, positions: vec![nodes] };
         PositionTrace { format: FORMAT, source: "EAGLE3".into(), limit, largest: vec![limit], texts: vec![text] }
     }

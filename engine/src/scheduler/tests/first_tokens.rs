@@ -19,7 +19,7 @@ use crate::{
     scheduler::fake::Fake,
 };
 
-const SHAPE: TreeShape = TreeShape { num_steps: 2, topk: 1, num_draft_tokens: 3 };
+const SHAPE: TreeShape = TreeShape::whole_tree(2, 1, 3);
 
 /// The demo pair on a device.
 fn demo_pair(device: DeviceChoice, tp_size: usize) -> (Scheduler, Acts) {

@@ -7,7 +7,7 @@ fn rule(matching: TrieMatch, max_depth: usize, capacity: usize) -> TrieRule {
 }
 
 fn shape(num_steps: usize, topk: usize, num_draft_tokens: usize) -> TreeShape {
-    TreeShape { num_steps, topk, num_draft_tokens }
+    TreeShape::whole_tree(num_steps, topk, num_draft_tokens)
 }
 
 /// Tokens and parents of a tree.

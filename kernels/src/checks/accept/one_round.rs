@@ -10,16 +10,18 @@ use super::{
 };
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Acceptance, InnerNodes, Kernels, Moves, NOT_FINITE, Outputs, SlotTexts},
+    launch::{Acceptance, Kernels, ListedNodes, Moves, NOT_FINITE, Outputs, SlotTexts, VerifiedNodes},
 };
 
 /// How a round is run.
 struct Setting {
     /// Rows of a request.
     most: usize,
-    /// For each node its place after the rows of the batch, or -1 for the batch's row, if the
-    /// target ran in two passes.
+    /// For each node its place in the list of the nodes over which the target ran, or -1; `None` if
+    /// it ran over all.
     places: Option<Vec<i32>>,
+    /// Whether it ran over no others. Otherwise rows of the batch come before those of the list.
+    only_listed: bool,
     /// Width of a slot's text, if texts are kept.
     text_width: Option<usize>,
     /// Which of how many outputs is written, and the integers of each.
@@ -56,29 +58,33 @@ struct Expected {
     texts: Vec<i32>,
 }
 
-/// One round's acceptance; returns the mean of the counts of the requests that are not padding.
+/// One round's acceptance; returns the mean of the counts of the requests that are not padding,
+/// unless paths may end early at nodes over which the target has not run.
 pub(super) fn check_one(
     device: &Device,
     numbers: &mut Numbers,
     shape: (usize, usize, usize),
     simulation: Simulation,
-) -> Result<f64, String> {
+) -> Result<Option<f64>, String> {
     let (batch, nodes, steps) = shape;
     let what = format!("acceptance of {nodes} nodes, {steps} steps, batch {batch}, simulation {simulation:?}");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(steps + 1) };
     let mut scene = Scene::new(device, numbers, shape, simulation, ahead)?;
-    // In two passes the target has left the rows of listed nodes after those of the batch, and some
-    // tokens are unknown.
-    let in_two_passes = numbers.below(3) == 0;
-    let places: Vec<i32> = (0..batch * nodes).map(|at| if numbers.below(2) == 0 { -1 } else { at as i32 }).collect();
-    if in_two_passes {
-        scene.trees.forget_some(numbers);
+    // If the target has run over listed nodes, some tokens are unknown: any in two passes, else those
+    // after the others. Roots are listed.
+    let (is_listed, only_listed) = (numbers.below(2) == 0, numbers.below(2) == 0);
+    let place = |at: usize| if at % nodes > 0 && numbers.below(2) == 0 { -1 } else { at as i32 };
+    let places: Vec<i32> = (0..batch * nodes).map(place).collect();
+    match (is_listed, only_listed) {
+        (true, true) => scene.trees.forget_others(&places),
+        (true, false) => scene.trees.forget_some(numbers),
+        (false, _) => {}
     }
     if numbers.below(3) == 0 {
         scene.trees.break_some(numbers);
     }
-    let setting = Setting::new(numbers, &scene, in_two_passes.then_some(places));
+    let setting = Setting::new(numbers, &scene, is_listed.then_some(places), only_listed);
     let buffers = Buffers::new(device, &scene, &setting)?;
     let (before, texts) = (ints(device, &buffers.output)?, ints(device, &buffers.texts)?);
     run(&kernels, &scene, &setting, &buffers)?;
@@ -86,17 +92,17 @@ pub(super) fn check_one(
     expected.check(device, &what, &scene, &setting, &buffers, before)?;
     let is_real = |request: &usize| scene.situation.slot(*request).is_some();
     let real: Vec<f64> = (0..batch).filter(is_real).map(|at| f64::from(expected.counts[at])).collect();
-    Ok(real.iter().sum::<f64>() / real.len().max(1) as f64)
+    Ok((!is_listed).then(|| real.iter().sum::<f64>() / real.len().max(1) as f64))
 }
 
 impl Setting {
-    fn new(numbers: &mut Numbers, scene: &Scene, places: Option<Vec<i32>>) -> Self {
+    fn new(numbers: &mut Numbers, scene: &Scene, places: Option<Vec<i32>>, only_listed: bool) -> Self {
         let turns = 1 + numbers.below(3);
         let place = numbers.below(turns);
         let ints_of_turn = scene.batch * (1 + scene.most) + numbers.below(3);
         let (keeps_text, spare) = (numbers.below(2) == 0, numbers.below(2));
         let text_width = keeps_text.then(|| scene.situation.limit() as usize + spare);
-        Self { most: scene.most, places, text_width, turn: (place, turns), ints_of_turn }
+        Self { most: scene.most, places, only_listed, text_width, turn: (place, turns), ints_of_turn }
     }
 }
 
@@ -122,10 +128,22 @@ impl Buffers {
 fn run(kernels: &Kernels, scene: &Scene, setting: &Setting, buffers: &Buffers) -> Result<(), String> {
     let device = kernels.device();
     let upload = |values: &[i32]| device.upload(values).map_err(text);
-    let chosen = upload(&scene.trees.chosen)?;
+    let choices = upload(&scene.trees.chosen)?;
+    // Tokens after listed nodes are in the order of the list.
+    let chosen = match setting.places.is_some() && setting.only_listed {
+        true => poisoned(device, scene.trees.chosen.len())?,
+        false => upload(&scene.trees.chosen)?,
+    };
     let place = upload(&[setting.turn.0 as i32])?;
     let places = setting.places.as_deref().map(upload).transpose()?;
     let first = poisoned(device, scene.batch + 1)?;
+    let listed = places.as_ref().map(|places| ListedNodes {
+        place: places.slice(),
+        row: places.slice(),
+        choice: choices.slice(),
+        first: first.slice(),
+        capacity: scene.trees.chosen.len(),
+    });
     let acceptance = Acceptance {
         node: buffers.node.slice(),
         outputs: Outputs { at: buffers.output.slice(), places: setting.turn.1, place: place.slice() },
@@ -136,13 +154,11 @@ fn run(kernels: &Kernels, scene: &Scene, setting: &Setting, buffers: &Buffers) -
         group_prefix: Some(buffers.group_prefix.slice()),
         group_rows: Some(buffers.group_rows.slice()),
         texts: setting.text_width.map(|width| SlotTexts { at: buffers.texts.slice(), width }),
-        ahead: places.as_ref().map(|places| InnerNodes {
-            place: places.slice(),
-            row: places.slice(),
-            choice: places.slice(),
-            first: first.slice(),
-            capacity: 1,
-        }),
+        verified: match listed {
+            None => VerifiedNodes::All,
+            Some(listed) if setting.only_listed => VerifiedNodes::ListedOnly(listed),
+            Some(listed) => VerifiedNodes::ListedFirst(listed),
+        },
     };
     kernels.accept(scene.ways(&chosen), acceptance, scene.situation.sequences(&scene.uploaded)).map_err(text)
 }
@@ -204,6 +220,7 @@ impl Expected {
         self.sources.push(match setting.places.as_ref().map(|places| places[request * nodes + node]) {
             None => (request * nodes + node) as i32,
             Some(-1) => request as i32,
+            Some(place) if setting.only_listed => place,
             Some(place) => scene.batch as i32 + place,
         });
         let Some(slot) = slot.filter(|_| at < way.len() && position < situation.limit()) else {

@@ -153,12 +153,15 @@ fn apply(knobs: &Knobs, tuning: &mut Tuning) {
 }
 
 fn bare(shape: TreeShape) -> AnswerLaunch {
-    let TreeShape { num_steps, topk, num_draft_tokens } = shape;
+    let TreeShape { num_steps, topk, num_draft_tokens, row_budget } = shape;
+    // No other engine has such a budget.
+    let engine = if row_budget.is_some() { "spectune" } else { "SGLang" };
+    let budget = row_budget.map_or_else(String::new, |rows| format!(" --speculative-row-budget {rows}"));
     AnswerLaunch {
-        engine: "SGLang",
+        engine,
         text: format!(
             "--speculative-num-steps {num_steps} --speculative-eagle-topk {topk} --speculative-num-draft-tokens \
-             {num_draft_tokens}\n"
+             {num_draft_tokens}{budget}\n"
         ),
         notes: vec!["the sweep has written no tuned file yet, so the models' flags are not known here".into()],
     }

@@ -14,7 +14,7 @@ use schemas::{
     version::EngineVersion,
 };
 
-const TREE: TreeShape = TreeShape { num_steps: 5, topk: 4, num_draft_tokens: 16 };
+const TREE: TreeShape = TreeShape::whole_tree(5, 4, 16);
 
 fn launch_file() -> LaunchFile {
     LaunchFile {

@@ -67,6 +67,6 @@ impl GivenShape {
     /// Maximum number of draft tokens of the tree, including the root.
     fn bound(&self) -> usize {
         let (num_steps, topk, num_draft_tokens) = (self.num_steps, self.topk, self.num_draft_tokens);
-        schemas::tree::TreeShape { num_steps, topk, num_draft_tokens }.largest_num_draft_tokens()
+        schemas::tree::TreeShape::whole_tree(num_steps, topk, num_draft_tokens).largest_num_draft_tokens()
     }
 }

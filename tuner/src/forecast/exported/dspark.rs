@@ -62,7 +62,7 @@ fn block(drafts: &Drafts, given: &[TreeShape]) -> Result<TreeShape, String> {
         }
     }
     let mut chains = if given.is_empty() { drafts.limits() } else { given.to_vec() };
-    chains.retain(|shape| !shape.is_off() && shape.topk == 1);
+    chains.retain(|shape| !shape.is_off() && shape.topk == 1 && shape.row_budget.is_none());
     chains.sort_unstable();
     chains.dedup();
     match chains.as_slice() {

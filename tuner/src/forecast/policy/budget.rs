@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use engine::replay::trace::Nodes;
 use schemas::tree::TreeShape;
 
-use super::{Choice, Policy, View, calibration::Calibration};
+use super::{Choice, Policy, View, calibration::Calibration, likeliest::likeliest};
 use crate::forecast::costs::StepCosts;
 
 /// The context at which vLLM times its steps.
@@ -129,21 +129,12 @@ impl Policy for Budget {
 
     fn allocate(&mut self, view: &View<'_>, nodes: &[&Nodes], drafts: usize) -> Vec<Vec<usize>> {
         let values: Vec<Vec<f64>> = nodes.iter().map(|nodes| self.calibration.values(nodes)).collect();
-        let mut all: Vec<(f64, usize, usize)> = Vec::new();
-        for (request, (nodes, values)) in nodes.iter().zip(&values).enumerate() {
-            all.extend(nodes.kept(self.limit).into_iter().map(|at| (values[at], request, at)));
+        for ((request, nodes), values) in view.requests.iter().zip(nodes).zip(&values) {
+            let mut known: Vec<f64> = nodes.kept(self.limit).into_iter().map(|at| values[at]).collect();
+            known.sort_unstable_by(|a, b| b.total_cmp(a));
+            self.known.insert(*request, known);
         }
-        // Ties: by request and place, so that parents come before their children.
-        all.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
-        let mut kept = vec![Vec::new(); nodes.len()];
-        for (_, request, at) in all.iter().take(drafts) {
-            kept[*request].push(*at);
-        }
-        kept.iter_mut().for_each(|kept: &mut Vec<usize>| kept.sort_unstable());
-        let mut known: Vec<Vec<f64>> = vec![Vec::new(); nodes.len()];
-        all.iter().for_each(|(value, request, _)| known[*request].push(*value));
-        self.known.extend(view.requests.iter().copied().zip(known));
-        kept
+        likeliest(nodes, &values, self.limit, drafts)
     }
 }
 

@@ -133,18 +133,11 @@ fn solve(rows: &[[f64; TERMS]], chosen: usize) -> Option<[f64; TERMS]> {
 
 /// How often each cost occurs in a round of a batch.
 pub fn terms(shape: TreeShape, batch: usize, accept_length: f64) -> [f64; TERMS] {
-    let TreeShape { num_steps, topk, num_draft_tokens } = shape;
+    let TreeShape { num_steps, topk, .. } = shape;
+    let rows = shape.verified_rows(batch) as f64;
     let (batch, steps) = (batch as f64, num_steps as f64);
     let one_if = |is_so: bool| f64::from(u8::from(is_so));
-    [
-        1.0,
-        one_if(num_steps > 0),
-        one_if(topk > 1),
-        batch * num_draft_tokens as f64,
-        steps,
-        steps * batch * topk as f64,
-        batch * accept_length,
-    ]
+    [1.0, one_if(num_steps > 0), one_if(topk > 1), rows, steps, steps * batch * topk as f64, batch * accept_length]
 }
 
 fn dot(one: &[f64; TERMS], other: &[f64; TERMS]) -> f64 {

@@ -78,7 +78,7 @@ pub(super) struct SampleSummary {
 impl Point {
     /// Rows that the target verifies in a round.
     pub fn verified_rows(&self) -> usize {
-        self.batch.saturating_mul(self.shape.num_draft_tokens)
+        self.shape.verified_rows(self.batch)
     }
 
     /// Rows of the target's passes in a round: one pass, or two if the first skips some nodes.

@@ -88,6 +88,7 @@ mod tests {
             num_steps: shape.num_steps,
             topk: shape.topk,
             num_draft_tokens: shape.num_draft_tokens,
+            row_budget: shape.row_budget,
             output_tokens_per_s: batch as f64,
             repeats: Some(3),
             speedup: Some(1.0),

@@ -32,6 +32,7 @@ mod tests {
             num_steps: shape.num_steps,
             topk: shape.topk,
             num_draft_tokens: shape.num_draft_tokens,
+            row_budget: shape.row_budget,
             output_tokens_per_s: 1.0,
             repeats: Some(3),
             speedup: None,

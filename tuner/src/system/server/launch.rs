@@ -193,6 +193,9 @@ impl LaunchPlan {
         }
         let shape = configuration.shape;
         let refuse = |words: String| Err(SystemError::Unsupported(words));
+        if let Some(shape) = configuration.shapes().find(|shape| shape.row_budget.is_some()) {
+            return refuse(format!("only spectune's own engine verifies a budget of rows, as {shape} does"));
+        }
         if !configuration.table.is_empty() {
             self.tables.clone().map_err(SystemError::Unsupported)?;
             adaptive::accepts(self, configuration).map_err(SystemError::Unsupported)?;

@@ -29,7 +29,9 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
     let number = |name: &str| resolved.get(name).and_then(Value::as_u64).map(|number| number as usize);
     let triple = ["speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"].map(number);
     let runs = match triple {
-        [Some(num_steps), Some(topk), Some(num_draft_tokens)] => Some(TreeShape { num_steps, topk, num_draft_tokens }),
+        [Some(num_steps), Some(topk), Some(num_draft_tokens)] => {
+            Some(TreeShape::whole_tree(num_steps, topk, num_draft_tokens))
+        }
         _ => from_vllm(resolved),
     };
     if let Some(runs) = runs {

@@ -147,7 +147,7 @@ fn a_trace_has_the_confidences_of_the_best_chain_and_rounds_compute_none() {
     // They are those of the drafts of the chain, whatever else the tree has.
     let shorter = of(Pair::Dspark, TreeShape::chain(3), RequiredTree::Whole);
     assert_eq!(shorter.confidence(), &chain.confidence()[..3]);
-    let tree = of(Pair::Dspark, TreeShape { num_steps: 3, topk: 2, num_draft_tokens: 15 }, RequiredTree::Whole);
+    let tree = of(Pair::Dspark, TreeShape::whole_tree(3, 2, 15), RequiredTree::Whole);
     assert_eq!(tree.confidence(), shorter.confidence());
     assert!(of(Pair::Dspark, TreeShape::chain(5), RequiredTree::Offered).confidence().is_empty());
     assert!(of(Pair::Dflash, TreeShape::chain(5), RequiredTree::Whole).confidence().is_empty());

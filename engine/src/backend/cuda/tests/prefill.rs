@@ -9,7 +9,7 @@ use crate::{
 use kernels::device::Element;
 use schemas::tree::TreeShape;
 
-const SHAPE: TreeShape = TreeShape { num_steps: 2, topk: 1, num_draft_tokens: 3 };
+const SHAPE: TreeShape = TreeShape::whole_tree(2, 1, 3);
 
 /// A backend that can speculate, in whose slots prompts of this length are about to be prefilled.
 fn opened(sampling: &[SamplingParams], length: usize) -> (CudaBackend, Vec<Vec<u32>>) {
