@@ -2,9 +2,9 @@
 //!
 //! What a round accepts is a function of the request's text, its position in it and the shape. So
 //! rounds of models with random weights run with the acceptance of real ones, however a policy
-//! places them, and whatever the batch. Drafts still run. Where the trees of a shape are known, their
-//! form is played too: parents and scores of the nodes, and where the path ends, so that what is
-//! verified by score is what a real draft would have verified. Else trees have the form that the
+//! places them, and whatever the batch. Drafts still run. Where the trees of a shape are known,
+//! their form is played too: parents and scores of the nodes, and where the path ends, so that what
+//! is verified by score is what a real draft would have verified. Else trees have the form that the
 //! draft gives them.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -81,8 +81,8 @@ impl PlayedTree {
         pool
     }
 
-    /// The node at which acceptance ends if only these drafts are verified, in the tree that is left
-    /// of them: places of the pool, ascending.
+    /// The node at which acceptance ends if only these drafts are verified, in the tree that is
+    /// left of them: places of the pool, ascending.
     pub(crate) fn end_within(&self, places: &[usize]) -> usize {
         let mut path = self.path().into_iter().map_while(|node| places.binary_search(&(node - 1)).ok());
         path.by_ref().last().map_or(0, |place| place + 1)

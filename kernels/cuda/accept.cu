@@ -36,8 +36,8 @@ struct Simulated {
 /// trace accepts, in the low 16 bits of an entry, and the end is in the high ones: played `[slots,
 /// 4]` is, for each slot, where its text begins in `accepted`, how many
 /// positions that has (0: none, acceptance is not simulated), and the position of the text at
-/// position 0 of the sequence; a text that ends starts again. Else the count is ⌊simulate⌋, plus one with
-/// the probability of the fraction: a function of the slot's seed and length.
+/// position 0 of the sequence; a text that ends starts again. Else the count is ⌊simulate⌋, plus
+/// one with the probability of the fraction: a function of the slot's seed and length.
 __device__ __forceinline__ Simulated simulated_count(float simulate, const int* accepted, const int* played, bool runs,
                                                      const u64* seed, int slot, int start, int most, int nodes) {
   if (!runs) return {0, 0};
@@ -75,9 +75,9 @@ __device__ __forceinline__ void read_node(Tree& tree, const int* token, const in
 
 /// Writes the path from the root, at most `most` nodes, and returns its length: from each node to
 /// the lowest child whose token is the node's choice. For padding (`runs` is false) it is the root
-/// alone. If acceptance is simulated, choices are ignored: the path leads to its end, or without one
-/// to the first node of depth `count` − 1, or consists of the first `count` nodes if the tree is not
-/// that deep. Called by one warp.
+/// alone. If acceptance is simulated, choices are ignored: the path leads to its end, or without
+/// one to the first node of depth `count` − 1, or consists of the first `count` nodes if the tree
+/// is not that deep. Called by one warp.
 __device__ __forceinline__ int walk(const Tree& tree, bool runs, Simulated simulated, int most, int* path) {
   bool holds[NODES_A_LANE];
   if (int count = simulated.count) {

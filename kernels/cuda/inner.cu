@@ -45,15 +45,15 @@ __device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&
 }
 
 /// Lists the nodes of trees, or without `leaves` only those that have children: all of them, or if
-/// there are more than `capacity` the likeliest of the batch, ties to the first. Roots come first of
-/// all. Since no node is likelier than its parent, the path to a listed node is listed too.
+/// there are more than `capacity` the likeliest of the batch, ties to the first. Roots come first
+/// of all. Since no node is likelier than its parent, the path to a listed node is listed too.
 ///
 /// Reads node_parent and node_score `[batch, nodes]` (the draft's log-probability of the path to a
 /// node), batch_slot `[batch]`. Writes row `[capacity]`: request by request b·nodes + node of each
 /// listed node, in ascending order, and −1 after the last; place `[batch·nodes]`: the index of a
 /// node in the list, −1 for all others; group_first `[batch + 1]`: the index of the first node of
-/// each request, then the number of listed nodes. No node of padding is listed, nor one that pads a tree. Grid 1, 1024
-/// threads; a warp takes one request at a time; nodes ≤ 128.
+/// each request, then the number of listed nodes. No node of padding is listed, nor one that pads a
+/// tree. Grid 1, 1024 threads; a warp takes one request at a time; nodes ≤ 128.
 extern "C" __global__ void __launch_bounds__(1024)
     list_nodes(int* place, int* row, int* group_first, int capacity, const int* node_parent, const float* node_score,
                const int* batch_slot, int batch, int nodes, int dummy_slot, int leaves) {

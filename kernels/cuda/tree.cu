@@ -375,11 +375,12 @@ extern "C" __global__ void __launch_bounds__(64)
 /// played.
 ///
 /// Reads given_token, given_parent and given_score `[batch, nodes]`, parents before their children;
-/// those of node 0, the root, are not used. A node whose parent does not come before it, or that is deeper
-/// than `steps`, does not exist, and neither do the nodes below it. Reads batch_slot, length, root
-/// and page_table; writes the nodes and the rows as draft_finish does: see there. Nodes that do not
-/// exist are copies of the root, as there. Without given_score (null) the score of a node is −depth.
-/// Padding requests have a root only. Grid batch, 128 threads; 2 ≤ nodes ≤ 128.
+/// those of node 0, the root, are not used. A node whose parent does not come before it, or that is
+/// deeper than `steps`, does not exist, and neither do the nodes below it. Reads batch_slot,
+/// length, root and page_table; writes the nodes and the rows as draft_finish does: see there.
+/// Nodes that do not exist are copies of the root, as there. Without given_score (null) the score
+/// of a node is −depth. Padding requests have a root only. Grid batch, 128 threads; 2 ≤ nodes ≤
+/// 128.
 extern "C" __global__ void __launch_bounds__(MOST_NODES)
     host_trees(const int* given_token, const int* given_parent, const float* given_score, const int* batch_slot,
                const int* length, const int* root, const int* page_table, int table_width, int page_size, int steps, int nodes,

@@ -120,8 +120,8 @@ pub fn export(
     if let Some((_, shape)) = tuning.table.iter().find(|(_, shape)| shape.row_budget.is_some()) {
         return Err(ExportError::RowBudget(*shape));
     }
-    // A flag of spectune alone: a note says what the other engine does instead.
-    let launch = LaunchFile { fp8_compute: None, ..tuning.launch.clone() };
+    // Flags of spectune alone: of the first a note says what the other engine does instead.
+    let launch = LaunchFile { fp8_compute: None, speculative_row_budget: None, ..tuning.launch.clone() };
     let written = &Tuning { launch, ..tuning.clone() };
     let version_of = tuning.version(form, version);
     let request = ExportRequest { tuning: written, form, batch_size, given: version, version: version_of };

@@ -15,6 +15,13 @@ fn comments_fit_within_a_hundred_columns() {
     assert!(wrong.is_empty(), "wrap these comments at {WIDTH} columns:\n{}", wrong.join("\n"));
 }
 
+#[test]
+fn no_source_is_empty() {
+    let sources = [".rs", ".cu", ".cuh"].map(|ending| files("", ending)).concat();
+    let empty: Vec<_> = sources.iter().filter(|path| read(path).trim().is_empty()).collect();
+    assert!(empty.is_empty(), "remove these files: {empty:?}");
+}
+
 /// The comments of a source that are too wide and can be wrapped: not blocks of code, rows of
 /// tables and titles, and not what is too wide by itself.
 fn too_wide(path: &Path, text: &str) -> Vec<String> {

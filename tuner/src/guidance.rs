@@ -194,7 +194,10 @@ fn note_missing(table: &AcceptanceTable, shapes: &[TreeShape], progress: &mut dy
     let missing: Vec<String> =
         shapes.iter().filter(|shape| table.length(**shape).is_none()).map(ToString::to_string).collect();
     if !missing.is_empty() {
-        progress.note(&format!("no acceptance is known for {}: not predicted", missing.join(" ")));
+        progress.note(&format!(
+            "no acceptance is known for {}: not predicted, and left out of a guided search",
+            missing.join(" ")
+        ));
     }
 }
 

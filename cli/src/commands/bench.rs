@@ -61,8 +61,9 @@ into the CPU's caches.";
 pub struct Arguments {
     #[command(flatten)]
     engine: EngineFlags,
-    /// Tree shapes to measure in turn, as none or steps,topk,draft-tokens, each with @accept-length
-    /// to simulate acceptance; default: the shape of the engine flags
+    /// Tree shapes to measure in turn, as none or steps,topk,draft-tokens, each with ~rows for a
+    /// budget of verified rows per request, and @accept-length to simulate acceptance; default: the
+    /// shape of the engine flags
     #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
     shapes: Vec<Trial>,
     /// Requests that run together; several sizes are measured in turn

@@ -100,8 +100,8 @@ pub struct Arguments {
     /// Tokens of each prompt
     #[arg(long, value_name = "N", default_value_t = 512)]
     prompt_len: usize,
-    /// Trees to choose among, as steps,topk,draft-tokens; default: chains and trees of known
-    /// acceptance
+    /// Trees to choose among, as steps,topk,draft-tokens, with ~rows for a budget of verified rows
+    /// per request; default: chains and trees of known acceptance
     #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
     shapes: Vec<String>,
     /// Policies to compare with no speculation; default: all that what is known allows

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Simulated loads beside measured ones, on one GPU: the table of ../policies.md.
-#   compare.sh SPECTUNE [PART]…      parts: trace, times, policies, rollout, short, long, compare; without any, all
+#   compare.sh SPECTUNE [PART]…      parts: trace, times, policies, rollout, short, long, compare (without any, these), budgets
 # Files go to OUT (policy-runs), and each part reads those of the parts before it. MODEL_SHAPE (llama-3.1-8b) with random weights
 # on DEVICE (cuda:0). The acceptance is that of the pair in MODELS (models/demo), traced on the CPU. Acceptance is simulated in
 # all runs; times are measured.
@@ -57,6 +57,12 @@ closed() { # NAME INPUT_LEN OUTPUT_LEN REQUESTS_PER_USER
 short() { closed short 256 128 2; }
 
 long() { closed long 2048 96 1; }
+
+# Budgets of rows beside whole trees, in one process.
+budgets() {
+    bench --simulate-acceptance "$out/trace.jsonl" --shapes 'none;1,1,2;2,1,3;3,1,4;2,1,3~2;3,1,4~2.5;5,1,6~3' \
+        --batch-size 32,64,128 --input-len 256 --median-len 128 --tail 0 --requests-per-user 2 --repeats 3
+}
 
 compare() {
     for runs in rollout short long; do

@@ -31,6 +31,7 @@ mod part;
 mod pass;
 mod pending;
 mod played;
+mod played_trees;
 mod prefill;
 mod prefill_staging;
 mod ranks;

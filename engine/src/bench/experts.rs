@@ -40,7 +40,7 @@ impl ExpertsRead {
         reads: ExpertReads,
         even_memory_floor_ms: f64,
     ) -> Self {
-        let rows = load.batch_size * if shape.is_off() { 1 } else { shape.num_draft_tokens };
+        let rows = shape.verified_rows(load.batch_size);
         let experts = |reads: LayerReads| reads.of.checked_div(reads.readings);
         let of_target = experts(reads.target);
         let even = |cost: ExpertCost| of_target.map(|experts| cost.touched(rows) * experts as f64);

@@ -120,8 +120,8 @@ impl Trees {
         }
     }
 
-    /// The path to the first node at which `count` tokens are produced, or to `end` if that is one (0
-    /// for none), or the first `count` nodes.
+    /// The path to the first node at which `count` tokens are produced, or to `end` if that is one
+    /// (0 for none), or the first `count` nodes.
     fn simulated_way(&self, request: usize, (count, end): (usize, usize), most: usize) -> Vec<usize> {
         let count = count.clamp(1, most.min(self.nodes));
         let depths = &self.depth[request * self.nodes..][..self.nodes];

@@ -39,8 +39,8 @@ pub struct AcceptInputs<'a> {
 /// Places are trusted to be within `accepted`.
 #[derive(Clone, Copy, Debug)]
 pub struct Played<'a> {
-    /// Accepted drafts at each position of all texts, int32: their number, plus 2¹⁶ times the node at
-    /// which they end (0: the first one of that depth).
+    /// Accepted drafts at each position of all texts, int32: their number, plus 2¹⁶ times the node
+    /// at which they end (0: the first one of that depth).
     pub accepted: Slice<'a>,
     /// int32 `[slots, 4]`: where the text of the slot begins in `accepted`, its number of positions
     /// (0: none, and the target's choices decide), the position of the text at position 0 of the

@@ -77,8 +77,8 @@ impl Kernels {
         let mut arguments = [to.token, to.parent, to.score, tree.token, tree.parent, tree.score].map(address).to_vec();
         arguments.extend([played.parent, played.score, played.places, sequences.length, batch_slot].map(address));
         arguments.extend([tree.nodes, sequences.dummy()].map(int));
-        // SAFETY: lengths are checked above; slots of the batch, and that their places are within the
-        // texts, are the caller's promise.
+        // SAFETY: lengths are checked above; slots of the batch, and that their places are within
+        // the texts, are the caller's promise.
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], MOST_NODES as u32, 0), &arguments) }
     }
 

@@ -1,8 +1,8 @@
 //! How many of the drafted nodes are verified.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::{ShapeError, TreeShape};
@@ -12,9 +12,8 @@ use super::{ShapeError, TreeShape};
 /// whichever request they belong to.
 ///
 /// In hundredths, so that equal texts are equal budgets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
-#[schemars(with = "f64")]
 pub struct RowBudget(u32);
 
 impl RowBudget {
@@ -22,6 +21,20 @@ impl RowBudget {
     pub fn rows(self, batch: usize) -> usize {
         let hundredths = (batch as u128) * u128::from(self.0);
         usize::try_from(hundredths / 100).unwrap_or(usize::MAX).max(batch)
+    }
+}
+
+impl JsonSchema for RowBudget {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "RowBudget".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        f64::json_schema(generator)
     }
 }
 

@@ -161,8 +161,8 @@ impl Drafts {
         }
     }
 
-    /// Tokens per round of a shape, bonus token included, at a batch size: the accept length, or with
-    /// a budget that of requests which follow the texts together and share its rows.
+    /// Tokens per round of a shape, bonus token included, at a batch size: the accept length, or
+    /// with a budget that of requests which follow the texts together and share its rows.
     ///
     /// # Errors
     /// When the shape is unknown.

@@ -32,8 +32,9 @@ pub fn by_batch(
     table(times, batches, &[(f64::INFINITY, context, lengths)])
 }
 
-/// The same at each batch and each context bucket, of shapes without a budget. `bounds` are the largest contexts of all buckets
-/// but the last, ascending; acceptance and times are those of the bucket ([`buckets`]).
+/// The same at each batch and each context bucket, of shapes without a budget. `bounds` are the
+/// largest contexts of all buckets but the last, ascending; acceptance and times are those of the
+/// bucket ([`buckets`]).
 ///
 /// # Errors
 /// As [`by_batch`].

@@ -1,14 +1,14 @@
-//! Acceptance that is played from texts: its tables on the device, and the form of trees.
+//! Acceptance that is played from texts: its tables on the device.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use kernels::{
     device::{Buffer, Device, DeviceError, Slice},
-    launch::{GivenTrees, HostTrees, Played, PlayedTrees, TreeNodes, VerifyRows},
+    launch::{Played, PlayedTrees},
 };
 use schemas::tree::TreeShape;
 
-use super::{CudaBackend, SimulationKey, machine::Machine, round::RoundMemory};
+use super::{CudaBackend, SimulationKey};
 use crate::{
     error::EngineError,
     played::{PlayedAcceptance, PlayedText, PlayedTree, Simulated},
@@ -54,6 +54,12 @@ impl PlayedTables {
         Some(Played { accepted: self.accepted.range(at * bytes..(at + 1) * bytes), places })
     }
 
+    /// The trees of a shape, if their form is played. `places` are those of the slots.
+    pub fn trees<'a>(&'a self, shape: TreeShape, places: Slice<'a>) -> Option<PlayedTrees<'a>> {
+        let [parent, score] = self.trees.get(&shape)?;
+        Some(PlayedTrees { parent: parent.slice(), score: score.slice(), places })
+    }
+
     /// The place of a slot in the texts.
     pub fn place(&self, played: Option<PlayedText>) -> [u32; PLACE_WORDS] {
         let [begin, positions, origin] = played.map_or([0; 3], |played| self.acceptance.place(played));
@@ -83,41 +89,6 @@ fn columns(trees: &[PlayedTree], nodes: usize) -> (Vec<i32>, Vec<f32>) {
         scores.resize((at + 1) * nodes, f32::NEG_INFINITY);
     }
     (parents, scores)
-}
-
-impl Machine {
-    /// Gives the drafted trees the form of the texts that are played, if that of the shape is
-    /// known, and lays out the rows of the verify pass again.
-    pub(super) fn play_trees(
-        &self,
-        memory: RoundMemory<'_>,
-        shape: TreeShape,
-        batch: usize,
-        tree: TreeNodes<'_>,
-        verify: VerifyRows<'_>,
-    ) -> Result<(), DeviceError> {
-        let RoundMemory { arrays, round, .. } = memory;
-        let trees = self.played.as_ref().and_then(|played| played.trees.get(&shape));
-        let Some([parent, score]) = trees else { return Ok(()) };
-        let bytes = batch * tree.nodes * 4;
-        let [token, given_parent, given_score] = [0, 1, 2].map(|at| round.played.range(at * bytes..(at + 1) * bytes));
-        let (batch_slot, sequences) = (round.slot.slice(), self.slots.sequences(&self.capacity));
-        let played = PlayedTrees { parent: parent.slice(), score: score.slice(), places: self.slots.played.slice() };
-        let given = GivenTrees { token, parent: given_parent, score: given_score };
-        self.kernels.play_trees(given, played, (batch, batch_slot), tree, sequences)?;
-        let trees = HostTrees {
-            batch,
-            steps: shape.num_steps,
-            batch_slot,
-            token,
-            parent: given_parent,
-            score: Some(given_score),
-            own: self.listed_own(arrays),
-        };
-        // The kernel that has grown the trees has advanced the output.
-        let verify = VerifyRows { outputs: None, ..verify };
-        self.kernels.host_trees(trees, sequences, tree, arrays.pass(), verify)
-    }
 }
 
 impl CudaBackend {

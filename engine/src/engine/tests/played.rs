@@ -85,8 +85,8 @@ fn rounds_accept_what_their_texts_say_on_every_device() {
     }
 }
 
-/// Whole trees accept what their texts say, whatever the form that the draft would give them. With a
-/// budget, the scores of the texts decide what is verified, on a GPU as on the CPU.
+/// Whole trees accept what their texts say, whatever the form that the draft would give them. With
+/// a budget, the scores of the texts decide what is verified, on a GPU as on the CPU.
 #[test]
 fn trees_have_the_form_of_their_texts_and_budgets_go_by_their_scores() {
     let models = RandomModels::write_seeded(23).expect("a folder");
@@ -94,8 +94,8 @@ fn trees_have_the_form_of_their_texts_and_budgets_go_by_their_scores() {
     let shapes = [TREE, budgets[0], budgets[1]];
     let acceptance = PlayedAcceptance::with_trees(shapes.map(trees).to_vec()).expect("trees");
     let acceptance = Arc::new(acceptance);
-    // One after the other: together, requests that have ended share the rows as long as the host does
-    // not know it, which it knows at once on the CPU.
+    // One after the other: together, requests that have ended share the rows as long as the host
+    // does not know it, which it knows at once on the CPU.
     let played = |device: DeviceChoice, shape: TreeShape| {
         let (head, _) = with_head(&models, Pair::Eagle3);
         let (policy, simulated) = (ShapePolicy::fixed(shape), Some(Simulated::Played(Arc::clone(&acceptance))));

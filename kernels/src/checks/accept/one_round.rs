@@ -71,8 +71,8 @@ pub(super) fn check_one(
     let kernels = Kernels::new(device.clone(), Element::F32);
     let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(steps + 1) };
     let mut scene = Scene::new(device, numbers, shape, simulation, ahead)?;
-    // If the target has run over listed nodes, some tokens are unknown: any in two passes, else those
-    // after the others. Roots are listed.
+    // If the target has run over listed nodes, some tokens are unknown: any in two passes, else
+    // those after the others. Roots are listed.
     let (is_listed, only_listed) = (numbers.below(2) == 0, numbers.below(2) == 0);
     let place = |at: usize| if at % nodes > 0 && numbers.below(2) == 0 { -1 } else { at as i32 };
     let places: Vec<i32> = (0..batch * nodes).map(place).collect();
