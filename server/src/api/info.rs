@@ -60,6 +60,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "speculative_num_steps": shape.map(|shape| shape.num_steps),
         "speculative_eagle_topk": shape.map(|shape| shape.topk),
         "speculative_num_draft_tokens": shape.map(|shape| shape.num_draft_tokens),
+        "speculative_row_budget": shape.and_then(|shape| shape.row_budget),
         "speculative_adaptive": shapes.len() > 1,
         "tree_shapes": shapes,
         "simulate_accept_length": options.simulated.as_ref().and_then(Simulated::length),
