@@ -165,7 +165,7 @@ impl Texts {
     fn new(device: &Device, numbers: &mut Numbers, slots: usize) -> Result<Self, String> {
         let lengths = [1, 7, 40];
         // Accepted drafts, and the node where the path ends, or 0.
-        let mut entry = |_| (numbers.below(12) | numbers.below(2) * numbers.below(200) << 16) as i32;
+        let mut entry = |_| (numbers.below(12) | (numbers.below(2) * numbers.below(200)) << 16) as i32;
         let accepted: Vec<i32> = (0..lengths.iter().sum()).map(&mut entry).collect();
         let place = |numbers: &mut Numbers| {
             let text = numbers.below(4);

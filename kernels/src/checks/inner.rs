@@ -28,7 +28,7 @@ fn check_list(
     let is_inner = |at: &usize| {
         let request = at / nodes;
         let children = &trees.parent[request * nodes..][..nodes];
-        let is_real = at % nodes == 0 || trees.parent[*at] >= 0;
+        let is_real = at.is_multiple_of(nodes) || trees.parent[*at] >= 0;
         situation.slot(request).is_some() && (leaves && is_real || children.contains(&((at % nodes) as i32)))
     };
     let mut inner: Vec<usize> = (0..all).filter(is_inner).collect();
@@ -42,7 +42,7 @@ fn check_list(
     kernels.list_nodes(scene.ways(&chosen), operand, leaves, situation.sequences(uploaded)).map_err(text)?;
 
     // Roots, then the likeliest, ties to the first: the sort is stable.
-    let value = |at: &usize| if at % nodes == 0 { f32::INFINITY } else { trees.score[*at] };
+    let value = |at: &usize| if at.is_multiple_of(nodes) { f32::INFINITY } else { trees.score[*at] };
     inner.sort_by(|one, other| value(other).total_cmp(&value(one)));
     inner.truncate(capacity);
     inner.sort_unstable();

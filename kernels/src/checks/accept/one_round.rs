@@ -74,7 +74,7 @@ pub(super) fn check_one(
     // If the target has run over listed nodes, some tokens are unknown: any in two passes, else
     // those after the others. Roots are listed.
     let (is_listed, only_listed) = (numbers.below(2) == 0, numbers.below(2) == 0);
-    let place = |at: usize| if at % nodes > 0 && numbers.below(2) == 0 { -1 } else { at as i32 };
+    let place = |at: usize| if !at.is_multiple_of(nodes) && numbers.below(2) == 0 { -1 } else { at as i32 };
     let places: Vec<i32> = (0..batch * nodes).map(place).collect();
     match (is_listed, only_listed) {
         (true, true) => scene.trees.forget_others(&places),
