@@ -79,6 +79,7 @@ fn settings(configuration: &Configuration) -> Vec<(&'static str, String)> {
         ("num_steps", shape.num_steps.to_string()),
         ("topk", shape.topk.to_string()),
         ("num_draft_tokens", shape.num_draft_tokens.to_string()),
+        ("row_budget", shape.row_budget.map_or_else(String::new, |rows| rows.to_string())),
         ("max_running_requests", number(knobs.max_running_requests)),
         ("mem_fraction_static", knobs.mem_fraction_static.map_or_else(String::new, |share| share.0.to_string())),
         ("attention_backend", knobs.attention_backend.clone().unwrap_or_default()),
