@@ -58,4 +58,5 @@ pub use replay::{
 pub use request::{
     Completion, Event, FinishReason, OutputText, PromptLogprobs, Request, RequestId, SamplingParams, StopConditions,
 };
+pub use tree::likeliest;
 pub use weights::WeightFolders;

@@ -84,8 +84,8 @@ impl PlayedTree {
     /// The node at which acceptance ends if only these drafts are verified, in the tree that is
     /// left of them: places of the pool, ascending.
     pub(crate) fn end_within(&self, places: &[usize]) -> usize {
-        let mut path = self.path().into_iter().map_while(|node| places.binary_search(&(node - 1)).ok());
-        path.by_ref().last().map_or(0, |place| place + 1)
+        let within = self.path().into_iter().map_while(|node| places.binary_search(&(node - 1)).ok());
+        within.last().map_or(0, |place| place + 1)
     }
 
     /// The accepted nodes, from the first draft on.

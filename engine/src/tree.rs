@@ -17,7 +17,7 @@ pub use draft_tree::DraftTree;
 pub use expansion::Expansion;
 pub use growth::{BeamRow, grow, largest};
 pub use levels::Levels;
-pub use likeliest::likeliest;
+pub use likeliest::{likeliest, verified_drafts};
 pub use looked_up::{LookedUp, joined};
 pub use pool::{Pool, Proposal};
 pub use simulation::{simulated_count, simulated_walk};

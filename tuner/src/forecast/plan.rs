@@ -156,9 +156,7 @@ impl Plan {
         if !self.wants("batch-context") {
             return Ok(Vec::new());
         }
-        let mut shapes = self.all_shapes();
-        shapes.retain(|shape| shape.row_budget.is_none());
-        buckets::of(&self.drafts, &self.times, &shapes, &self.batches(), &self.contexts)
+        buckets::of(&self.drafts, &self.times, &self.whole_shapes(), &self.batches(), &self.contexts)
     }
 
     /// The policies that a table describes completely, for a measurement.
@@ -187,6 +185,11 @@ impl Plan {
         shapes
     }
 
+    /// Those of which all nodes are verified, whose acceptance does not depend on other requests.
+    fn whole_shapes(&self) -> Vec<TreeShape> {
+        self.all_shapes().into_iter().filter(|shape| shape.row_budget.is_none()).collect()
+    }
+
     /// Batches at which tables may change.
     fn batches(&self) -> Vec<usize> {
         let most = self.setup.max_running_requests;
@@ -212,12 +215,12 @@ impl Plan {
     /// of the load.
     fn tables(&self) -> Result<Vec<(&'static str, Table)>, TunerError> {
         let (shapes, batches) = (self.all_shapes(), self.batches());
-        let chains: Vec<TreeShape> =
-            shapes.iter().copied().filter(|shape| shape.topk == 1 && shape.row_budget.is_none()).collect();
+        let whole = self.whole_shapes();
+        let chains: Vec<TreeShape> = whole.iter().copied().filter(|shape| shape.topk == 1).collect();
         let context = self.mean_context();
         let mut tables = vec![("batch", tables::by_batch(&self.drafts, &self.times, &shapes, &batches, context)?)];
         if !self.contexts.is_empty() {
-            let table = tables::by_batch_and_context(&self.drafts, &self.times, &shapes, &batches, &self.contexts)?;
+            let table = tables::by_batch_and_context(&self.drafts, &self.times, &whole, &batches, &self.contexts)?;
             tables.push(("batch-context", table));
         }
         tables.push(("vllm-schedule", tables::by_batch(&self.drafts, &self.times, &chains, &batches, context)?));
@@ -307,8 +310,7 @@ impl Plan {
             }
             return Ok(());
         };
-        let whole = self.all_shapes().into_iter().filter(|shape| shape.row_budget.is_none());
-        let lengths = whole.map(|shape| Ok((shape, self.drafts.accept_length(shape)?)));
+        let lengths = self.whole_shapes().into_iter().map(|shape| Ok((shape, self.drafts.accept_length(shape)?)));
         let lengths: Vec<(TreeShape, f64)> = lengths.collect::<Result<_, TunerError>>()?;
         for limit in &self.limits {
             let calibration = Calibration::fit(&self.drafts.every_second(*limit));

@@ -50,8 +50,7 @@ pub fn by_batch_and_context(
         let lengths = vec![lengths; batches.len()];
         (bucket.context.unwrap_or(f64::INFINITY), bucket.judged_at, lengths)
     };
-    let whole: Vec<TreeShape> = shapes.iter().copied().filter(|shape| shape.row_budget.is_none()).collect();
-    let buckets: Vec<_> = buckets::of(drafts, times, &whole, &[], bounds)?.into_iter().map(of_bucket).collect();
+    let buckets: Vec<_> = buckets::of(drafts, times, shapes, &[], bounds)?.into_iter().map(of_bucket).collect();
     table(times, batches, &buckets)
 }
 

@@ -16,7 +16,7 @@ use crate::{
     error::EngineError,
     options::padded,
     played::PlayedTree,
-    tree::{DraftTree, Pool, joined, likeliest, simulated_walk, walk},
+    tree::{DraftTree, Pool, joined, simulated_walk, verified_drafts, walk},
 };
 
 /// A request's tree.
@@ -110,7 +110,7 @@ impl CpuBackend {
             *pool = played.pool(&drafted);
         }
         // The budget of a batch is that of the graph that would run it on a GPU.
-        let verified = likeliest(&pools, shape, padded(&self.capture_sizes, slots.len()));
+        let verified = verified_drafts(&pools, shape, padded(&self.capture_sizes, slots.len()));
         let drawn = |(at, state): (usize, &&SlotState)| Drawn {
             tree: Cow::Owned(pools[at].tree_of(&verified[at], state.root)),
             end: played[at].map(|played| played.end_within(&verified[at])),

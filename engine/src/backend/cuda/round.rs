@@ -153,17 +153,24 @@ impl Machine {
         tree: TreeNodes<'_>,
         verify: VerifyRows<'_>,
     ) -> Result<(), DeviceError> {
-        let RoundMemory { arrays, round, .. } = memory;
         let bytes = batch * shape.num_draft_tokens * 4;
-        let trees = HostTrees {
-            batch,
-            steps: shape.num_steps,
-            batch_slot: round.slot.slice(),
-            token: round.given.range(0..bytes),
-            parent: round.given.range(bytes..2 * bytes),
-            score: None,
-            own: self.listed_own(arrays),
-        };
+        let [token, parent] = [0, 1].map(|at| memory.round.given.range(at * bytes..(at + 1) * bytes));
+        self.lay_out_trees(memory, shape, batch, (token, parent, None), tree, verify)
+    }
+
+    /// Lays out the rows of the verify pass of trees with these tokens, parents and scores.
+    pub(super) fn lay_out_trees(
+        &self,
+        memory: RoundMemory<'_>,
+        shape: TreeShape,
+        batch: usize,
+        (token, parent, score): (Slice<'_>, Slice<'_>, Option<Slice<'_>>),
+        tree: TreeNodes<'_>,
+        verify: VerifyRows<'_>,
+    ) -> Result<(), DeviceError> {
+        let RoundMemory { arrays, round, .. } = memory;
+        let (batch_slot, own) = (round.slot.slice(), self.listed_own(arrays));
+        let trees = HostTrees { batch, steps: shape.num_steps, batch_slot, token, parent, score, own };
         self.kernels.host_trees(trees, self.slots.sequences(&self.capacity), tree, arrays.pass(), verify)
     }
 

@@ -14,10 +14,10 @@
 
 use std::collections::HashMap;
 
-use engine::replay::trace::Nodes;
+use engine::{likeliest, replay::trace::Nodes};
 use schemas::tree::TreeShape;
 
-use super::{Choice, Policy, View, calibration::Calibration, likeliest::likeliest};
+use super::{Choice, Policy, View, calibration::Calibration};
 use crate::forecast::costs::StepCosts;
 
 /// The context at which vLLM times its steps.
@@ -128,13 +128,17 @@ impl Policy for Budget {
     }
 
     fn allocate(&mut self, view: &View<'_>, nodes: &[&Nodes], drafts: usize) -> Vec<Vec<usize>> {
-        let values: Vec<Vec<f64>> = nodes.iter().map(|nodes| self.calibration.values(nodes)).collect();
-        for ((request, nodes), values) in view.requests.iter().zip(nodes).zip(&values) {
-            let mut known: Vec<f64> = nodes.kept(self.limit).into_iter().map(|at| values[at]).collect();
+        let offered = |nodes: &&Nodes| {
+            let values = self.calibration.values(nodes);
+            nodes.kept(self.limit).into_iter().map(|at| (at, values[at])).collect()
+        };
+        let offered: Vec<Vec<(usize, f64)>> = nodes.iter().map(offered).collect();
+        for (request, offered) in view.requests.iter().zip(&offered) {
+            let mut known: Vec<f64> = offered.iter().map(|(_, value)| *value).collect();
             known.sort_unstable_by(|a, b| b.total_cmp(a));
             self.known.insert(*request, known);
         }
-        likeliest(nodes, &values, self.limit, drafts)
+        likeliest(&offered, drafts)
     }
 }
 
