@@ -14,7 +14,7 @@ use kernels::{
     device::{Buffer, Device, DeviceError, Element},
     launch::{
         ExpertBiases, ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Rows, WeightScales,
-        Weights, mxfp4_scale_bytes,
+        WeightType, mxfp4_scale_bytes,
     },
     reference::{Fp8Scales, GateActivation, Router, Scoring},
 };
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The experts of a published model, or a part of each.
 fn shape(text: &str) -> Result<ExpertsShape, String> {
-    let (name, weights) = text.strip_suffix(":fp8").map_or((text, Weights::Plain), |name| (name, Weights::Fp8));
+    let (name, weights) = text.strip_suffix(":fp8").map_or((text, WeightType::Plain), |name| (name, WeightType::Fp8));
     let (name, ranks) = name.split_once('/').unwrap_or((name, "1"));
     let ranks: usize = ranks.parse().map_err(|_| format!("{text}: no number of ranks after /"))?;
     let (routed, top_k, hidden, intermediate) = match name {
@@ -91,7 +91,7 @@ fn shape(text: &str) -> Result<ExpertsShape, String> {
         rounds_logits: false,
         hidden,
         intermediate: intermediate / ranks,
-        weights: if is_gpt_oss { Weights::Mxfp4 } else { weights },
+        weights: if is_gpt_oss { WeightType::Mxfp4 } else { weights },
         activation: match is_gpt_oss {
             true => GateActivation::Clamped { alpha: 1.702, limit: 7.0 },
             false => GateActivation::Silu,
@@ -120,7 +120,7 @@ fn time(kernels: &Kernels, name: &str, shape: ExpertsShape, rows: &[usize]) -> R
 
 /// Whether these kernels compute this many rows.
 fn suits(shape: &ExpertsShape, rows: usize, by: ExpertKernels) -> bool {
-    rows <= by.most_rows() && (by != ExpertKernels::Many(128) || shape.weights == Weights::Plain)
+    rows <= by.most_rows() && (by != ExpertKernels::Many(128) || shape.weights == WeightType::Plain)
 }
 
 fn layer(kernels: &Kernels, shape: &ExpertsShape, seed: u64) -> Result<Layer, DeviceError> {
@@ -132,14 +132,14 @@ fn layer(kernels: &Kernels, shape: &ExpertsShape, seed: u64) -> Result<Layer, De
     let ExpertsShape { hidden, intermediate, .. } = *shape;
     let experts = shape.experts();
     let matrix = |outputs: usize, inputs: usize| match shape.weights {
-        Weights::Plain => Ok((make(outputs * inputs, 0.02, seed)?, None)),
-        Weights::Fp8 => {
+        WeightType::Plain => Ok((make(outputs * inputs, 0.02, seed)?, None)),
+        WeightType::Fp8 => {
             let weights = device.allocate(outputs * inputs)?;
             kernels.fill_random_fp8(weights.slice(), seed)?;
             let scales = device.upload(&vec![1e-4_f32; Fp8Scales::Blocks.count(outputs, inputs)])?;
             Ok::<_, DeviceError>((weights, Some(scales)))
         }
-        Weights::Mxfp4 => {
+        WeightType::Mxfp4 => {
             let weights = device.allocate(outputs * inputs / 2)?;
             kernels.fill_random_fp8(weights.slice(), seed)?;
             let scales = device.allocate(mxfp4_scale_bytes(outputs, inputs))?;
@@ -183,11 +183,11 @@ fn seconds(
                 correction: None,
                 gate_up: layer.gate_up.slice(),
                 down: layer.down.slice(),
-                scales: scales.filter(|_| shape.weights == Weights::Fp8),
+                scales: scales.filter(|_| shape.weights == WeightType::Fp8),
                 mxfp4_scales: layer
                     .scales
                     .as_ref()
-                    .filter(|_| shape.weights == Weights::Mxfp4)
+                    .filter(|_| shape.weights == WeightType::Mxfp4)
                     .map(|scales| [scales[0].slice(), scales[1].slice()]),
                 biases: layer.biases.as_ref().map(|[router, gate_up, down]| ExpertBiases {
                     router: router.slice(),

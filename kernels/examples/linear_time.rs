@@ -23,7 +23,7 @@ use kernels::{
         Buffer, Device, DeviceError, Element, Slice,
         matmul::{Matmul, MatmulHandle, Operands, SearchSetup},
     },
-    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled, WeightScales, Weights},
+    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled, WeightScales, WeightType},
     reference::Fp8Scales,
 };
 
@@ -288,7 +288,7 @@ impl Model {
     fn streamed(&self, work: &Work) -> Result<(), DeviceError> {
         let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
         let Work { rows, x, stream, y, gated, parts, squares, logits, .. } = work;
-        let weights = Weights::of(self.shape.scales);
+        let weights = WeightType::from_scales(self.shape.scales);
         // The addend of the stream.
         let linear = |layer: Linear<'_>| {
             let Linear { inputs, outputs, .. } = layer;

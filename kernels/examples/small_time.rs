@@ -10,8 +10,8 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     device::{Buffer, Device, DeviceError, Element},
     launch::{
-        AcceptInputs, Acceptance, Added, Drafting, Groups, Kernels, Logits, Moves, Outputs, OwnRows, Parts, PassRows,
-        Proposals, RmsNorm, Rows, Sequences, TopK, TreeNodes, VerifyRows,
+        AcceptInputs, AcceptOutputs, Added, Drafting, Groups, Kernels, Logits, Moves, Outputs, OwnRows, Parts,
+        PassRows, Proposals, RmsNorm, Rows, Sequences, TopK, TreeNodes, VerifyRows,
     },
 };
 
@@ -199,7 +199,7 @@ impl Scene {
             seed: zeros,
             played: None,
         };
-        let acceptance = Acceptance {
+        let acceptance = AcceptOutputs {
             node: array(22),
             outputs,
             moves: Moves { from: array(24), to: array(25) },

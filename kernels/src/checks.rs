@@ -67,10 +67,10 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub use windows::check_windows;
 
 /// A named check.
-pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
+pub type NamedCheck = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 40] = [
+pub const CHECKS: [NamedCheck; 40] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),

@@ -34,7 +34,7 @@ use std::{
 pub use buffer::{Buffer, Element, HostBuffer, Slice};
 pub use collective::{Collective, GroupId};
 pub use compile::{KernelFile, Split, compile_for};
-pub use driver::{Event, Graph, Link};
+pub use driver::{DeviceEvent, Graph, Link};
 pub use error::DeviceError;
 pub use foreign::Foreign;
 pub use libraries::keep_pooled_memory;
@@ -112,7 +112,7 @@ impl Geometry {
 
 /// Rows of 2-byte elements in a buffer.
 #[derive(Clone, Copy, Debug)]
-pub struct Matrix<'a> {
+pub struct DeviceMatrix<'a> {
     /// The first row.
     pub at: Slice<'a>,
     /// Number of rows.
@@ -135,7 +135,7 @@ pub enum Tile {
 
 /// An axis along which a matrix is cut into tiles.
 #[derive(Clone, Copy, Debug)]
-pub struct Axis {
+pub struct TiledAxis {
     /// Elements along it.
     pub extent: usize,
     /// Elements of memory from one to the next.
@@ -144,7 +144,7 @@ pub struct Axis {
     pub tile: usize,
 }
 
-/// Descriptor of a [`Matrix`] and its tiles, as the copy engine reads it.
+/// Descriptor of a [`DeviceMatrix`] and its tiles, as the copy engine reads it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tiles([u64; 16]);
 
@@ -366,8 +366,8 @@ impl Device {
     /// When the buffer is too short, the matrix is not in whole 16-byte accesses, a tile has more
     /// than 256 rows or rows that the matrix does not have in both halves, or the device has no
     /// copy engine.
-    pub fn tiles(&self, matrix: Matrix<'_>, tile: Tile) -> Result<Tiles, DeviceError> {
-        let Matrix { at, rows, columns, stride } = matrix;
+    pub fn tiles(&self, matrix: DeviceMatrix<'_>, tile: Tile) -> Result<Tiles, DeviceError> {
+        let DeviceMatrix { at, rows, columns, stride } = matrix;
         let whole = at.address().is_multiple_of(16) && stride.is_multiple_of(8);
         let fits = match tile {
             Tile::Rows(count) => (1..=256).contains(&count),
@@ -377,15 +377,15 @@ impl Device {
             return Err(DeviceError::Shape(format!("{matrix:?} is not cut into tiles of {tile:?}")));
         }
         at.check(((rows - 1) * stride + columns) * 2)?;
-        let inner = Axis { extent: columns, apart: 1, tile: 64 };
+        let inner = TiledAxis { extent: columns, apart: 1, tile: 64 };
         match tile {
             Tile::Rows(count) => {
-                self.0.driver.tiles(at.address(), &[inner, Axis { extent: rows, apart: stride, tile: count }])
+                self.0.driver.tiles(at.address(), &[inner, TiledAxis { extent: rows, apart: stride, tile: count }])
             }
             Tile::OfHalves(count) => {
-                let eight = Axis { extent: 8, apart: stride, tile: 8 };
-                let half = Axis { extent: 2, apart: rows / 2 * stride, tile: 2 };
-                let eights = Axis { extent: rows / 16, apart: 8 * stride, tile: count / 16 };
+                let eight = TiledAxis { extent: 8, apart: stride, tile: 8 };
+                let half = TiledAxis { extent: 2, apart: rows / 2 * stride, tile: 2 };
+                let eights = TiledAxis { extent: rows / 16, apart: 8 * stride, tile: count / 16 };
                 self.0.driver.tiles(at.address(), &[inner, eight, half, eights])
             }
         }
@@ -432,7 +432,7 @@ impl Device {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn event(&self) -> Result<Event, DeviceError> {
+    pub fn event(&self) -> Result<DeviceEvent, DeviceError> {
         self.0.driver.event()
     }
 
@@ -440,7 +440,7 @@ impl Device {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn record(&self, event: &Event) -> Result<(), DeviceError> {
+    pub fn record(&self, event: &DeviceEvent) -> Result<(), DeviceError> {
         self.0.driver.record(event)
     }
 
@@ -454,7 +454,7 @@ impl Device {
     }
 
     /// How often the host has waited until the device had nothing left to do. Waiting for an
-    /// [`Event`] does not count.
+    /// [`DeviceEvent`] does not count.
     pub fn waits(&self) -> u64 {
         self.0.waits.load(Ordering::Relaxed)
     }

@@ -72,7 +72,7 @@ mod training;
 mod tree;
 mod windows;
 
-pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, Played, VerifiedNodes, WalkState};
+pub use accept::{AcceptInputs, AcceptOutputs, AcceptWalk, CachePlanes, Moves, Played, VerifiedNodes, WalkState};
 pub use attention::{Attention, HEAD_DIMS, VisibleRows};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use block::{
@@ -88,7 +88,7 @@ pub use experts::{
     ExpertBiases, ExpertKernels, ExpertProducts, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork,
     MOST_CHOSEN, MOST_EXPERTS,
 };
-pub use fp8::{RowForm, RowScales, WeightScales, Weights, fp8_order};
+pub use fp8::{RowForm, RowScales, WeightScales, WeightType, fp8_order};
 pub use host_trees::{GivenTrees, HostTrees, PlayedTrees};
 pub use inner::{ChosenRows, ListedNodes, Picked};
 pub use join::LookedUpChains;
@@ -104,7 +104,7 @@ pub use look_up::{
 };
 pub use mxfp4::{MOST_MXFP4_EXPONENT, mxfp4_order, mxfp4_scale_bytes, mxfp4_scales};
 pub use own_rows::OwnRows;
-pub use pending::{PendingTokens, Reading};
+pub use pending::{PendingRows, PendingTokens};
 pub use quantise::{QuantiseRows, QuantiseTo};
 pub use ranks::Gathered;
 pub use rotary::RotaryRows;
@@ -244,7 +244,7 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
     }
     let linear = [linear::FILE, linear_few::FILE].map(|file| (file, linear::options(element, properties)));
     let experts = with_experts.then(|| (experts::FILE, vec![element.option()]));
-    let of_fp8 = |(file, options)| (file, Weights::Fp8.options(options));
+    let of_fp8 = |(file, options)| (file, WeightType::Fp8.options(options));
     let others = [(linear::PAIRS_FILE, linear::options(element, properties)), (fp8::FILE, vec![element.option()])];
     let wide =
         linear_wide::has_warp_groups(element, properties).then(|| (linear_wide_fp8::FILE, vec![element.option()]));
@@ -260,7 +260,7 @@ pub fn product_files(element: Element, properties: &Properties, with_experts: bo
     let wide =
         linear_wide::has_warp_groups(element, properties).then(|| (linear_products::FILE, vec![element.option()]));
     let of_experts = || {
-        let mut options = Weights::Fp8.options(vec![element.option()]);
+        let mut options = WeightType::Fp8.options(vec![element.option()]);
         options.push(experts::ROWS_FP8.into());
         (experts::FILE, options)
     };
@@ -271,7 +271,7 @@ pub fn product_files(element: Element, properties: &Properties, with_experts: bo
 /// Additional files for layers of experts in MXFP4, with biases.
 pub fn mxfp4_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     let file = if element == Element::F32 { experts::FLOAT_FILE } else { experts::FILE };
-    let mut options = Weights::Mxfp4.options(vec![element.option()]);
+    let mut options = WeightType::Mxfp4.options(vec![element.option()]);
     options.push(experts::BIASED.into());
     vec![(file, options)]
 }

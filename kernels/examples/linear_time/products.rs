@@ -6,7 +6,7 @@ use kernels::{
         Buffer, DeviceError, Element, Slice,
         matmul::{Fp8Product, Matmul, MatmulHandle, Operands, SearchSetup},
     },
-    launch::{Added, Kernels, Linear, Parts, QuantiseRows, QuantiseTo, RowForm, RowScales, Rows, Stream, Weights},
+    launch::{Added, Kernels, Linear, Parts, QuantiseRows, QuantiseTo, RowForm, RowScales, Rows, Stream, WeightType},
     reference::{Fp8Rows, Fp8Scales},
 };
 
@@ -112,16 +112,16 @@ impl<'a> Products<'a> {
         let whole = Added::Rows(Rows { at: linear.y, stride: outputs });
         let in_parts = |left: Option<Parts<'b>>| left.map_or(whole, Added::Parts);
         match route {
-            Route::Streamed if kernels.suits_few(rows, inputs, outputs, Weights::Fp8) => {
+            Route::Streamed if kernels.suits_few(rows, inputs, outputs, WeightType::Fp8) => {
                 kernels.linear_few(linear).map(|()| whole)
             }
-            Route::Streamed if kernels.suits_pairs(rows, Weights::Fp8) => {
+            Route::Streamed if kernels.suits_pairs(rows, WeightType::Fp8) => {
                 let several = kernels.parts_of_pairs(inputs, outputs) > 1;
                 let y = if several { parts } else { linear.y };
                 kernels.linear_pairs(Linear { y, ..linear }, Kernels::MOST_PARTS).map(in_parts)
             }
             Route::Streamed => {
-                let several = kernels.parts_of(inputs, outputs, Weights::Fp8) > 1;
+                let several = kernels.parts_of(inputs, outputs, WeightType::Fp8) > 1;
                 if rows > Kernels::MOST_ROWS_IN_PARTS || !several {
                     return kernels.linear(linear).map(|()| whole);
                 }
@@ -151,7 +151,7 @@ impl<'a> Products<'a> {
     fn gate_up(&self, route: Route<'_>, linear: Linear<'_>) -> Result<usize, DeviceError> {
         let (kernels, Linear { rows, inputs, outputs, .. }) = (&self.model.kernels, linear);
         match route {
-            Route::Streamed if kernels.suits_pairs(rows, Weights::Fp8) => kernels.linear_pairs_gated(linear)?,
+            Route::Streamed if kernels.suits_pairs(rows, WeightType::Fp8) => kernels.linear_pairs_gated(linear)?,
             Route::Streamed => kernels.linear_gated(linear)?,
             Route::Groups => {
                 let wide = kernels.wide_products(rows, [inputs, 2 * outputs], 1, (self.weights, self.layout));
@@ -176,7 +176,7 @@ impl<'a> Products<'a> {
     ) -> Result<RowScales<'b>, DeviceError> {
         let (kernels, Work { rows, x, stream, squares, .. }) = (&self.model.kernels, self.work);
         let Linear { inputs, outputs, .. } = linear;
-        let few = kernels.suits_few_to_stream(*rows, inputs, outputs, Weights::Fp8);
+        let few = kernels.suits_few_to_stream(*rows, inputs, outputs, WeightType::Fp8);
         if matches!(route, Route::Streamed) && few {
             let (norm, squares) = (self.model.norm.slice(), squares.slice());
             let to = Stream { keep: None, norm, normed: x.slice(), squares, epsilon: 1e-5 };

@@ -21,8 +21,13 @@ const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
 const NOT_REQUESTED: i32 = -1;
 
 /// Simulations that every check of given sizes runs.
-const SIMULATIONS: [Simulation; 5] =
-    [Simulation::Off, Simulation::Length(1.0), Simulation::Length(2.5), Simulation::Length(300.0), Simulation::Played];
+const SIMULATIONS: [RoundLength; 5] = [
+    RoundLength::Off,
+    RoundLength::Length(1.0),
+    RoundLength::Length(2.5),
+    RoundLength::Length(300.0),
+    RoundLength::Played,
+];
 
 /// The trees of a batch, node by node.
 pub(super) struct Trees {
@@ -143,7 +148,7 @@ impl Trees {
 
 /// How many tokens rounds produce.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Simulation {
+pub(super) enum RoundLength {
     /// As many as the target accepts.
     Off,
     /// This many on average.
@@ -153,14 +158,14 @@ pub(super) enum Simulation {
 }
 
 /// Texts that are played.
-struct Texts {
+struct PlayedTexts {
     accepted: Vec<i32>,
     /// For each slot, as the kernel reads it.
     places: Vec<[i32; 4]>,
     buffers: [Buffer; 2],
 }
 
-impl Texts {
+impl PlayedTexts {
     /// Three texts of different lengths; a quarter of the slots has none.
     fn new(device: &Device, numbers: &mut Numbers, slots: usize) -> Result<Self, String> {
         let lengths = [1, 7, 40];
@@ -191,11 +196,11 @@ impl Texts {
 }
 
 /// A batch of trees on a device, with an accepted path each.
-pub(super) struct Scene {
+pub(super) struct AcceptFixture {
     batch: usize,
     most: usize,
     simulate: Option<f32>,
-    texts: Option<Texts>,
+    texts: Option<PlayedTexts>,
     pub situation: Situation,
     pub uploaded: Uploaded,
     pub trees: Trees,
@@ -204,13 +209,13 @@ pub(super) struct Scene {
     seed: Buffer,
 }
 
-impl Scene {
+impl AcceptFixture {
     /// Requests with room for this many further positions.
     pub fn new(
         device: &Device,
         numbers: &mut Numbers,
         (batch, nodes, steps): (usize, usize, usize),
-        simulation: Simulation,
+        simulation: RoundLength,
         ahead: usize,
     ) -> Result<Self, String> {
         let situation = Situation::new(numbers, batch, ahead);
@@ -221,9 +226,9 @@ impl Scene {
         let score = device.upload(&trees.score).map_err(text)?;
         let tree_buffers = [upload(&trees.token)?, upload(&trees.parent)?, upload(&trees.depth)?, score];
         let seed = device.upload(&seeds).map_err(text)?;
-        let simulate = if let Simulation::Length(length) = simulation { Some(length) } else { None };
-        let plays = matches!(simulation, Simulation::Played);
-        let texts = plays.then(|| Texts::new(device, numbers, situation.slots)).transpose()?;
+        let simulate = if let RoundLength::Length(length) = simulation { Some(length) } else { None };
+        let plays = matches!(simulation, RoundLength::Played);
+        let texts = plays.then(|| PlayedTexts::new(device, numbers, situation.slots)).transpose()?;
         Ok(Self { batch, most: steps + 1, simulate, texts, situation, uploaded, trees, tree_buffers, seeds, seed })
     }
 
@@ -259,12 +264,12 @@ impl Scene {
 }
 
 /// A random batch, nodes and steps, and in half of the cases simulated acceptance.
-fn any_case(numbers: &mut Numbers) -> ((usize, usize, usize), Simulation) {
+fn any_case(numbers: &mut Numbers) -> ((usize, usize, usize), RoundLength) {
     let shape = (1 + numbers.below(40), 2 + numbers.below(127), 1 + numbers.below(10));
     let simulation = match numbers.below(4) {
-        0 => Simulation::Length(1.0 + (numbers.float() + 1.0) * 3.0),
-        1 => Simulation::Played,
-        _ => Simulation::Off,
+        0 => RoundLength::Length(1.0 + (numbers.float() + 1.0) * 3.0),
+        1 => RoundLength::Played,
+        _ => RoundLength::Off,
     };
     (shape, simulation)
 }
@@ -285,7 +290,7 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
     // Almost all of these trees are deep enough for every draw, so the mean must be near the
     // requested one.
     let rounds: Result<Vec<Option<f64>>, String> =
-        (0..60).map(|_| check_one(device, &mut numbers, (40, 64, 1), Simulation::Length(1.3))).collect();
+        (0..60).map(|_| check_one(device, &mut numbers, (40, 64, 1), RoundLength::Length(1.3))).collect();
     let rounds: Vec<f64> = rounds?.into_iter().flatten().collect();
     let mean = rounds.iter().sum::<f64>() / rounds.len() as f64;
     // 1000 draws: the standard error is 0.015; some trees have no draft at all, which only lowers
@@ -306,7 +311,7 @@ fn check_walk(
     device: &Device,
     numbers: &mut Numbers,
     shape: (usize, usize, usize),
-    simulation: Simulation,
+    simulation: RoundLength,
     asks_ahead: bool,
 ) -> Result<(), String> {
     let (batch, nodes, steps) = shape;
@@ -314,12 +319,12 @@ fn check_walk(
     let what = format!("walk over {nodes} nodes, {steps} steps, batch {batch}, simulation {simulation:?}{how}");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let most = steps + 1;
-    let mut scene = Scene::new(device, numbers, shape, simulation, nodes.max(most))?;
+    let mut fixture = AcceptFixture::new(device, numbers, shape, simulation, nodes.max(most))?;
     if numbers.below(3) == 0 {
-        scene.trees.break_some(numbers);
+        fixture.trees.break_some(numbers);
     }
-    let scene = scene;
-    let Scene { situation, uploaded, trees, .. } = &scene;
+    let fixture = fixture;
+    let AcceptFixture { situation, uploaded, trees, .. } = &fixture;
     let all = batch * nodes;
     let [slots, positions] = [0, 1].map(|_| (0..all).map(|_| numbers.below(1000) as i32).collect::<Vec<i32>>());
     let upload = |values: &[i32]| device.upload(values).map_err(text);
@@ -350,11 +355,11 @@ fn check_walk(
         ahead: asks_ahead.then_some(inner),
         needed: needed.slice(),
     };
-    let ways: Vec<Vec<usize>> = (0..batch).map(|request| scene.way(request)).collect();
+    let ways: Vec<Vec<usize>> = (0..batch).map(|request| fixture.way(request)).collect();
     let mut known: Vec<i32> =
         (0..all).map(|at| if is_requested[at] { trees.chosen[at] } else { NOT_REQUESTED }).collect();
     for step in 0..=most {
-        kernels.advance_accept(scene.ways(&chosen), walk, step, situation.sequences(uploaded)).map_err(text)?;
+        kernels.advance_accept(fixture.ways(&chosen), walk, step, situation.sequences(uploaded)).map_err(text)?;
         same(&format!("{what}, choices at step {step}"), &ints(device, &chosen)?, &known)?;
         let stands = |(request, way): (usize, &Vec<usize>)| {
             let mut rows = way.iter().map(|node| request * nodes + node);

@@ -28,7 +28,7 @@ const SCRATCH: usize = 2000;
 /// alone.
 pub fn check_attention(device: &Device, element: Element) -> Result<(), String> {
     for_all_shapes(|heads, head_dim, page_size| {
-        check_rows_apart(&Scene::new(device, element, heads, head_dim, page_size, &APART)?, [1, 5])
+        check_rows_apart(&AttentionFixture::new(device, element, heads, head_dim, page_size, &APART)?, [1, 5])
     })
 }
 
@@ -38,11 +38,11 @@ pub fn check_attention_sinks(device: &Device, element: Element) -> Result<(), St
     let together = together_rows(device);
     for (at, (heads, head_dim, page_size)) in SOME_SHAPES.into_iter().enumerate() {
         for (number, window) in [None, Some(4), Some(128), Some(300)].into_iter().enumerate() {
-            let scene = Scene::new(device, element, heads, head_dim, page_size, &APART)?;
-            check_rows_apart(&scene.within(window, number != 3)?, [1, 5])?;
+            let fixture = AttentionFixture::new(device, element, heads, head_dim, page_size, &APART)?;
+            check_rows_apart(&fixture.within(window, number != 3)?, [1, 5])?;
             if (at + number).is_multiple_of(2) {
-                let scene = Scene::new(device, element, heads, head_dim, page_size, &together)?;
-                check_rows_together(&scene.within(window, true)?, &[1, 5])?;
+                let fixture = AttentionFixture::new(device, element, heads, head_dim, page_size, &together)?;
+                check_rows_together(&fixture.within(window, true)?, &[1, 5])?;
             }
         }
     }
@@ -54,12 +54,12 @@ pub fn check_attention_sinks(device: &Device, element: Element) -> Result<(), St
 pub fn check_attention_fp8(device: &Device, element: Element) -> Result<(), String> {
     let together = together_rows(device);
     for (at, (heads, head_dim, page_size)) in FP8_SHAPES.into_iter().enumerate() {
-        let scene = Scene::new(device, element, heads, head_dim, page_size, &APART)?.in_fp8()?;
-        let scene = if at == 0 { scene.within(Some(128), true)? } else { scene };
-        check_rows_apart(&scene, [1, 5])?;
+        let fixture = AttentionFixture::new(device, element, heads, head_dim, page_size, &APART)?.in_fp8()?;
+        let fixture = if at == 0 { fixture.within(Some(128), true)? } else { fixture };
+        check_rows_apart(&fixture, [1, 5])?;
         if at < 2 {
-            let scene = Scene::new(device, element, heads, head_dim, page_size, &together)?.in_fp8()?;
-            check_rows_together(&scene, &[5])?;
+            let fixture = AttentionFixture::new(device, element, heads, head_dim, page_size, &together)?.in_fp8()?;
+            check_rows_together(&fixture, &[5])?;
         }
     }
     Ok(())
@@ -70,16 +70,16 @@ const APART: [(i32, i32, i32); 7] =
     [(0, 1, 0), (1, 399, 0), (2, 0, 3), (0, 130, 9), (1, 64, 1), (2, 0, 0), (2, 257, 4)];
 
 /// Compares rows with the reference, and their bits in a batch and alone.
-fn check_rows_apart(scene: &Scene<'_>, splits: [usize; 2]) -> Result<(), String> {
-    let (element, rows) = (scene.kernels.element(), scene.rows);
+fn check_rows_apart(fixture: &AttentionFixture<'_>, splits: [usize; 2]) -> Result<(), String> {
+    let (element, rows) = (fixture.kernels.element(), fixture.rows);
     for max_splits in splits {
-        let batch = scene.run(0..rows.len(), max_splits, 1)?;
-        scene.compare(&batch, &format!("{max_splits} splits"), element, &scene.qkv, &scene.cache)?;
+        let batch = fixture.run(0..rows.len(), max_splits, 1)?;
+        fixture.compare(&batch, &format!("{max_splits} splits"), element, &fixture.qkv, &fixture.cache)?;
         for row in 0..rows.len() {
-            let width = scene.heads * scene.head_dim;
-            let alone = scene.run(row..row + 1, max_splits, 1)?;
+            let width = fixture.heads * fixture.head_dim;
+            let alone = fixture.run(row..row + 1, max_splits, 1)?;
             if !same_bits(&alone, &batch[row * width..][..width]) {
-                return Err(format!("{}, row {row}: bits depend on the batch", scene.name));
+                return Err(format!("{}, row {row}: bits depend on the batch", fixture.name));
             }
         }
     }
@@ -92,7 +92,7 @@ fn check_rows_apart(scene: &Scene<'_>, splits: [usize; 2]) -> Result<(), String>
 pub fn check_attention_together(device: &Device, element: Element) -> Result<(), String> {
     let rows = together_rows(device);
     for_all_shapes(|heads, head_dim, page_size| {
-        check_rows_together(&Scene::new(device, element, heads, head_dim, page_size, &rows)?, &[1, 2, 5])
+        check_rows_together(&AttentionFixture::new(device, element, heads, head_dim, page_size, &rows)?, &[1, 2, 5])
     })
 }
 
@@ -111,14 +111,14 @@ fn together_rows(device: &Device) -> Vec<(i32, i32, i32)> {
 }
 
 /// Compares rows that a block takes together with separate ones, bit by bit.
-fn check_rows_together(scene: &Scene<'_>, splits: &[usize]) -> Result<(), String> {
-    let (element, rows) = (scene.kernels.element(), scene.rows);
+fn check_rows_together(fixture: &AttentionFixture<'_>, splits: &[usize]) -> Result<(), String> {
+    let (element, rows) = (fixture.kernels.element(), fixture.rows);
     for max_splits in splits.iter().copied() {
-        let apart = scene.run(0..rows.len(), max_splits, 1)?;
-        scene.compare(&apart, &format!("{max_splits} splits"), element, &scene.qkv, &scene.cache)?;
+        let apart = fixture.run(0..rows.len(), max_splits, 1)?;
+        fixture.compare(&apart, &format!("{max_splits} splits"), element, &fixture.qkv, &fixture.cache)?;
         for together in [2, 3, 4, rows.len()] {
-            if !same_bits(&scene.run(0..rows.len(), max_splits, together)?, &apart) {
-                return Err(format!("{}: bits depend on whether {together} rows go together", scene.name));
+            if !same_bits(&fixture.run(0..rows.len(), max_splits, together)?, &apart) {
+                return Err(format!("{}: bits depend on whether {together} rows go together", fixture.name));
             }
         }
     }
@@ -140,7 +140,7 @@ pub(super) fn for_all_shapes(check: impl Fn((usize, usize), usize, usize) -> Res
 }
 
 /// A cache with shuffled pages, and rows that attend to it.
-pub(super) struct Scene<'a> {
+pub(super) struct AttentionFixture<'a> {
     pub name: String,
     pub kernels: Kernels,
     pub heads: usize,
@@ -177,7 +177,7 @@ pub(super) struct Work {
     counters: Buffer,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> AttentionFixture<'a> {
     pub fn new(
         device: &Device,
         element: Element,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{
     Numbers,
-    attention::{FP8_SHAPES, OWN_STRIDE, SOME_SHAPES, Scene, for_all_shapes},
+    attention::{AttentionFixture, FP8_SHAPES, OWN_STRIDE, SOME_SHAPES, for_all_shapes},
     compare,
     elementwise::InParts,
     text, tolerance,
@@ -18,9 +18,9 @@ use crate::{
 /// Positions that rows may have.
 const POSITIONS: usize = 500;
 
-/// How rows of a scene are run.
+/// How rows of a fixture are run.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct AttentionRun {
     /// Whether rows have own rows, or see positions only.
     own: bool,
     max_splits: usize,
@@ -31,7 +31,7 @@ struct Run {
 }
 
 /// The expected state before and after a run.
-struct Expected {
+struct ExpectedState {
     /// Cache row of each row, −1 for none.
     write: Vec<i32>,
     /// The qkv layer's rows, with rotated queries.
@@ -45,7 +45,7 @@ struct Expected {
 /// the cache what they and their group see.
 pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), String> {
     for_all_shapes(|heads, head_dim, page_size| {
-        check_cases(device, element, (heads, head_dim, page_size), |scene| Ok(scene))
+        check_cases(device, element, (heads, head_dim, page_size), |fixture| Ok(fixture))
     })
 }
 
@@ -54,7 +54,7 @@ pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), 
 pub fn check_rotate_and_attend_sinks(device: &Device, element: Element) -> Result<(), String> {
     for (at, shape) in SOME_SHAPES.into_iter().enumerate() {
         for window in [[None, Some(OWN_STRIDE)], [Some(100), Some(1000)]][at % 2] {
-            check_cases(device, element, shape, |scene| scene.within(window, window != Some(100)))?;
+            check_cases(device, element, shape, |fixture| fixture.within(window, window != Some(100)))?;
         }
     }
     Ok(())
@@ -63,9 +63,9 @@ pub fn check_rotate_and_attend_sinks(device: &Device, element: Element) -> Resul
 /// The same over a cache in FP8, once with sinks and a window.
 pub fn check_rotate_and_attend_fp8(device: &Device, element: Element) -> Result<(), String> {
     for (at, shape) in FP8_SHAPES.into_iter().enumerate() {
-        check_cases(device, element, shape, |scene| match at {
-            0 => scene.in_fp8()?.within(Some(100), true),
-            _ => scene.in_fp8(),
+        check_cases(device, element, shape, |fixture| match at {
+            0 => fixture.in_fp8()?.within(Some(100), true),
+            _ => fixture.in_fp8(),
         })?;
     }
     Ok(())
@@ -74,12 +74,12 @@ pub fn check_rotate_and_attend_fp8(device: &Device, element: Element) -> Result<
 /// Heads, query and key/value ones, head size and page size.
 type Shape = ((usize, usize), usize, usize);
 
-/// All groups, as a scene of one shape has them.
+/// All groups, as a fixture of one shape has them.
 fn check_cases(
     device: &Device,
     element: Element,
     (heads, head_dim, page_size): Shape,
-    with: impl Fn(Scene<'_>) -> Result<Scene<'_>, String>,
+    with: impl Fn(AttentionFixture<'_>) -> Result<AttentionFixture<'_>, String>,
 ) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -114,27 +114,24 @@ fn check_cases(
     // Enough groups that none is split.
     let single: Vec<(i32, i32, i32)> = (0..14).map(|at| (at % 3, [400, 1, 0, 129][at as usize % 4], 0)).collect();
     let couples: Vec<(i32, i32, i32)> = (0..9).flat_map(|at| [(at % 3, 40 * at, 1), (at % 3, 40 * at, 2)]).collect();
-    let runs = |own: bool| {
-        [(1, heads.0 % 2 == 0, true), (5, heads.0 % 2 == 1, false)].map(|(max_splits, normed, in_parts)| Run {
-            own,
-            max_splits,
-            normed,
-            in_parts,
-        })
-    };
+    let runs =
+        |own: bool| {
+            [(1, heads.0 % 2 == 0, true), (5, heads.0 % 2 == 1, false)]
+                .map(|(max_splits, normed, in_parts)| AttentionRun { own, max_splits, normed, in_parts })
+        };
     for (rows, size, own) in
         [(&alone, 7, true), (&piece_alone, 4, false), (&even, 6, true), (&couples, 2, true), (&single, 1, false)]
     {
-        let scene = with(Scene::new(device, element, heads, head_dim, page_size, rows)?)?;
+        let fixture = with(AttentionFixture::new(device, element, heads, head_dim, page_size, rows)?)?;
         let first: Vec<i32> = (0..=rows.len() / size).map(|group| (group * size) as i32).collect();
-        runs(own).into_iter().try_for_each(|run| scene.check_groups(Groups::Even(size), &first, run))?;
+        runs(own).into_iter().try_for_each(|run| fixture.check_groups(Groups::Even(size), &first, run))?;
     }
     for ((rows, first), own) in [(&trees, true), (&pieces, false), (&short, false)] {
         let ranges = device.upload(first).map_err(text)?;
         let largest = largest(first);
         let groups = Groups::Ranges { first: ranges.slice(), count: first.len() - 1, largest };
-        let scene = with(Scene::new(device, element, heads, head_dim, page_size, rows)?)?;
-        runs(own).into_iter().try_for_each(|run| scene.check_groups(groups, first, run))?;
+        let fixture = with(AttentionFixture::new(device, element, heads, head_dim, page_size, rows)?)?;
+        runs(own).into_iter().try_for_each(|run| fixture.check_groups(groups, first, run))?;
     }
     Ok(())
 }
@@ -144,12 +141,12 @@ fn largest(first: &[i32]) -> usize {
     first.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or_default()
 }
 
-impl Scene<'_> {
+impl AttentionFixture<'_> {
     /// Checks all rows in groups that start at these rows: the result of attention, and the cache.
-    fn check_groups(&self, groups: Groups<'_>, first: &[i32], run: Run) -> Result<(), String> {
+    fn check_groups(&self, groups: Groups<'_>, first: &[i32], run: AttentionRun) -> Result<(), String> {
         let Self { heads, kv_heads, head_dim, .. } = *self;
         let (device, element, rows) = (self.kernels.device(), self.kernels.element(), self.rows.len());
-        let Run { own, max_splits, normed, in_parts } = run;
+        let AttentionRun { own, max_splits, normed, in_parts } = run;
         let mut numbers = Numbers::new((head_dim + rows) as u64);
         let rope = Rope::new(head_dim, 10_000.0, RopeScaling::None);
         let at: Vec<usize> = (0..rows).map(|_| numbers.below(POSITIONS)).collect();
@@ -162,7 +159,7 @@ impl Scene<'_> {
         let scales = self.cache.fp8.map_or([1.0, 1.0], |scales| [scales.keys, scales.values]);
         let stored = |values: &[f32], plane: usize| self.stored(values, scales[plane]);
         let (qkv, keys, cached) = (upload(&self.qkv)?, stored(&self.cache.keys, 0)?, stored(&self.cache.values, 1)?);
-        let parts = in_parts.then(|| InParts::of(device, &self.qkv)).transpose()?;
+        let parts = in_parts.then(|| InParts::upload(device, &self.qkv)).transpose()?;
         let norms = (upload(&norms[0])?, upload(&norms[1])?);
         let table = device.upload(&rope.table(POSITIONS)).map_err(text)?;
         let (position, write) = (ints(at.iter().map(|at| *at as i32).collect())?, ints(expected.write)?);
@@ -226,7 +223,14 @@ impl Scene<'_> {
     /// The expected state after a run over rows at these positions. Rows write where they see
     /// themselves: at their last position, or their last own row; but not where another group reads
     /// too (no two requests do that), nor where an earlier row has written.
-    fn expect(&self, first: &[i32], own: bool, rope: &Rope, at: &[usize], norms: Option<&[Vec<f32>; 2]>) -> Expected {
+    fn expect(
+        &self,
+        first: &[i32],
+        own: bool,
+        rope: &Rope,
+        at: &[usize],
+        norms: Option<&[Vec<f32>; 2]>,
+    ) -> ExpectedState {
         let (element, kv_width) = (self.kernels.element(), self.kv_heads * self.head_dim);
         let groups = first.windows(2).map(|pair| pair[0] as usize..pair[1] as usize);
         let seen: Vec<HashSet<u32>> = groups
@@ -261,6 +265,6 @@ impl Scene<'_> {
                 cache.write(&[to], &turned(keys, 1, at[row]), values);
             }
         }
-        Expected { write, qkv, cache }
+        ExpectedState { write, qkv, cache }
     }
 }

@@ -34,7 +34,7 @@ fn seen(situation: &Situation, request: usize, start: i32, view: BlockView, rows
 }
 
 /// The rows of a batch of blocks as a kernel laid them out.
-struct Blocks<'a> {
+struct LaidOutBlocks<'a> {
     situation: &'a Situation,
     view: BlockView,
     /// Of each block.
@@ -44,7 +44,7 @@ struct Blocks<'a> {
     width: usize,
 }
 
-impl Blocks<'_> {
+impl LaidOutBlocks<'_> {
     /// The cache rows that a row found sees, through the view's own pages and then own rows.
     fn cache_rows(&self, found: &RowValues, row: usize) -> Vec<i32> {
         let (situation, request, page_size) = (self.situation, row / self.rows, self.situation.page_size);
@@ -172,7 +172,7 @@ fn check_view(
     kernels.block_begin(layout, sequences, found_rows.operand()).map_err(text)?;
 
     let found = found_rows.download(device)?;
-    let block = Blocks { situation: &situation, view, rows, pages: ints(device, &pages)?, width };
+    let block = LaidOutBlocks { situation: &situation, view, rows, pages: ints(device, &pages)?, width };
     for at in 0..batch * rows {
         let sees = seen(&situation, at / rows, start(at / rows), view, rows, at % rows);
         same(&format!("{what}, what row {at} sees"), &block.cache_rows(&found, at), &sees)?;
@@ -188,7 +188,7 @@ fn check_view(
 
 /// A proposal of the plain algorithm.
 #[derive(Clone, Copy)]
-struct Proposal {
+struct BlockProposal {
     token: i32,
     score: f32,
     parent: Option<usize>,
@@ -196,7 +196,7 @@ struct Proposal {
 }
 
 /// The best of a pool, ascending by place; ties go to the lower place.
-fn best(pool: &[Proposal], count: usize) -> Vec<usize> {
+fn best(pool: &[BlockProposal], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pool.len()).collect();
     order.sort_by(|a, b| pool[*b].score.total_cmp(&pool[*a].score));
     order.truncate(count);
@@ -274,7 +274,7 @@ fn check_tree(
         ranking(seed ^ ((request * 200 + depth) as u64) << 20 ^ own, topk, width, style)
     };
     let root = |request: usize| situation.root[situation.batch_slot[request] as usize];
-    let pools: Vec<Vec<Proposal>> = (0..batch)
+    let pools: Vec<Vec<BlockProposal>> = (0..batch)
         .map(|request| {
             let children = |depth: usize, token: i32| of(request, depth, token).into_iter().take(width).collect();
             pool([steps, nodes], root(request), children)
@@ -342,14 +342,14 @@ fn check_tree(
 }
 
 /// All nodes that the tokens after nodes give, level by level.
-fn pool([steps, nodes]: [usize; 2], root: i32, children: impl Fn(usize, i32) -> Vec<(i32, f32)>) -> Vec<Proposal> {
-    let mut pool: Vec<Proposal> = Vec::new();
+fn pool([steps, nodes]: [usize; 2], root: i32, children: impl Fn(usize, i32) -> Vec<(i32, f32)>) -> Vec<BlockProposal> {
+    let mut pool: Vec<BlockProposal> = Vec::new();
     let mut parents: Vec<Option<usize>> = vec![None];
     for depth in 0..steps {
         let begin = pool.len();
         for parent in &parents {
             let (token, above) = parent.map_or((root, 0.0), |at| (pool[at].token, pool[at].score));
-            pool.extend(children(depth, token).into_iter().map(|(token, score)| Proposal {
+            pool.extend(children(depth, token).into_iter().map(|(token, score)| BlockProposal {
                 token,
                 score: above + sane(score),
                 parent: *parent,
@@ -367,7 +367,7 @@ fn pool([steps, nodes]: [usize; 2], root: i32, children: impl Fn(usize, i32) -> 
 /// that verify them.
 fn expected_tree(
     situation: &Situation,
-    pools: &[Vec<Proposal>],
+    pools: &[Vec<BlockProposal>],
     nodes: usize,
     root: impl Fn(usize) -> i32,
 ) -> ([Vec<i32>; 4], RowValues) {
@@ -377,7 +377,7 @@ fn expected_tree(
         let node = |place: usize| kept.iter().position(|kept| *kept == place).map_or(-9, |at| at as i32 + 1);
         let mut all = vec![[root(request), -1, 0, 0]];
         all.extend(kept.iter().map(|at| {
-            let Proposal { token, score, parent, depth } = pool[*at];
+            let BlockProposal { token, score, parent, depth } = pool[*at];
             [token, parent.map_or(0, node), depth as i32, score.to_bits() as i32]
         }));
         all.resize(nodes, [root(request), -1, 0, f32::NEG_INFINITY.to_bits() as i32]);
@@ -393,17 +393,17 @@ fn expected_tree(
 /// values.
 fn check_level(
     what: &str,
-    pools: &[Vec<Proposal>],
+    pools: &[Vec<BlockProposal>],
     [depth, rankings, before, nodes, steps]: [usize; 5],
     [tokens, sources, bases]: [&[i32]; 3],
 ) -> Result<(), String> {
     for (request, pool) in pools.iter().enumerate() {
-        let so_far: Vec<Proposal> = pool.iter().filter(|one| one.depth <= depth).copied().collect();
+        let so_far: Vec<BlockProposal> = pool.iter().filter(|one| one.depth <= depth).copied().collect();
         let kept = best(&so_far, nodes - 1);
         let of_depth = |depth: usize, kept: &[usize]| {
             kept.iter().copied().filter(|at| pool[*at].depth == depth).collect::<Vec<usize>>()
         };
-        let until: Vec<Proposal> = pool.iter().filter(|one| one.depth < depth).copied().collect();
+        let until: Vec<BlockProposal> = pool.iter().filter(|one| one.depth < depth).copied().collect();
         let parents = of_depth(depth - 1, &best(&until, nodes - 1));
         let mut expected: Vec<[i32; 2]> = Vec::new();
         for at in of_depth(depth, &kept) {

@@ -95,7 +95,7 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
                 tolerance(element) / 4.0,
             )?;
         }
-        let parts = InParts::of(device, &y)?;
+        let parts = InParts::upload(device, &y)?;
         let add = Some(Added::Parts(parts.parts()));
         check_unscaled(&kernels, RmsNorm { keep: Some(keep), add, ..norm }, [&x, &sum, &weight])?;
         check_unscaled(
@@ -217,7 +217,7 @@ pub fn check_add_and_gather(device: &Device, element: Element) -> Result<(), Str
     compare("add_rows", &values(device, stream.slice(), element)?, &sum, tolerance(element) / 2.0)?;
     compare("add_rows, kept", &values(device, keep.slice(), element)?, &sum, tolerance(element) / 2.0)?;
     if element != Element::F32 {
-        let (again, parts) = (upload(device, &x, element)?, InParts::of(device, &y)?);
+        let (again, parts) = (upload(device, &x, element)?, InParts::upload(device, &y)?);
         kernels.add_rows(rows_of(&again, width), Some(Added::Parts(parts.parts())), None, rows, width).map_err(text)?;
         let expected = values(device, stream.slice(), element)?;
         compare("add_rows, of parts", &values(device, again.slice(), element)?, &expected, 0.0)?;
@@ -313,7 +313,7 @@ fn check_one_rotation(
     let width = (heads + 2 * kv_heads) * head_dim;
     let qkv = numbers.floats(at.len() * width, element);
     let (query_norm, key_norm) = (numbers.floats(head_dim, element), numbers.floats(head_dim, element));
-    let parts = in_parts.then(|| InParts::of(device, &qkv)).transpose()?;
+    let parts = in_parts.then(|| InParts::upload(device, &qkv)).transpose()?;
     // Given parts, the kernel reads the values from them and only writes its results here.
     let on_device = if in_parts {
         device.zeros(qkv.len() * element.bytes()).map_err(text)?
@@ -372,7 +372,7 @@ pub(super) struct InParts {
 
 impl InParts {
     /// Three parts of each value, whose sum is exact for types of 2 bytes.
-    pub fn of(device: &Device, values: &[f32]) -> Result<Self, String> {
+    pub fn upload(device: &Device, values: &[f32]) -> Result<Self, String> {
         Self::shared_by(device, values, &[0.5, 0.25, 0.25])
     }
 

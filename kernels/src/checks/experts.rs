@@ -10,7 +10,7 @@ use crate::{
     device::{Buffer, Device, Element},
     launch::{
         Added, ExpertBiases, ExpertKernels, ExpertProducts, Experts, ExpertsShape, ExpertsWeights, ExpertsWork,
-        Kernels, Parts, RowForm, Rows, WeightScales, Weights, mxfp4_order, mxfp4_scales,
+        Kernels, Parts, RowForm, Rows, WeightScales, WeightType, mxfp4_order, mxfp4_scales,
     },
     reference::{
         Expert, Fp8Rows, Fp8Scales, GateActivation, MXFP4_BLOCK, Matrix, Mxfp4Matrix, Router, Routes, Scoring, experts,
@@ -33,7 +33,7 @@ const SIGMOID: Router = Router { scoring: Scoring::Sigmoid, renormalize: Some(1e
 const MOST_ROWS: usize = 70;
 
 /// A layer on a device and on the host.
-struct Layer {
+struct ExpertsFixture {
     shape: ExpertsShape,
     correction: Option<Vec<f32>>,
     router: Matrix,
@@ -51,7 +51,7 @@ struct Layer {
 /// Elements between rows.
 const APART: usize = 8;
 
-impl Layer {
+impl ExpertsFixture {
     fn random(kernels: &Kernels, numbers: &mut Numbers, shape: ExpertsShape, corrected: bool) -> Result<Self, String> {
         let (device, element) = (kernels.device(), kernels.element());
         let ExpertsShape { routed, hidden, intermediate, .. } = shape;
@@ -119,7 +119,7 @@ impl Layer {
         self.on_device[1] = device.upload(&bytes[0]).map_err(text)?;
         self.on_device[2] = device.upload(&bytes[1]).map_err(text)?;
         self.mxfp4_scales = Some([device.upload(&words[0]).map_err(text)?, device.upload(&words[1]).map_err(text)?]);
-        self.shape.weights = Weights::Mxfp4;
+        self.shape.weights = WeightType::Mxfp4;
         Ok(self)
     }
 
@@ -166,7 +166,7 @@ impl Layer {
         self.on_device[1] = gate_up;
         self.on_device[2] = down;
         self.scales = Some(([gate_up_scales, down_scales], layout));
-        self.shape.weights = Weights::Fp8;
+        self.shape.weights = WeightType::Fp8;
         Ok(self)
     }
 
@@ -263,7 +263,7 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         rounds_logits: false,
         hidden,
         intermediate,
-        weights: Weights::Plain,
+        weights: WeightType::Plain,
         activation: GateActivation::Silu,
         biased: false,
     };
@@ -278,7 +278,7 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         (ExpertsShape { gated: true, rounds_logits: true, ..shape(17, 2, plain, 136, 24) }, false),
         (ExpertsShape { rounds_logits: true, ..shape(20, 0, Router { top_k: 9, ..SOFTMAX }, 64, 16) }, false),
     ] {
-        let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
+        let layer = ExpertsFixture::random(&kernels, &mut numbers, shape, corrected)?;
         check_layer(&kernels, &layer, None)?;
     }
     // Inputs that fill no stage, or several; outputs that fill no block.
@@ -287,7 +287,7 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         (ExpertsShape { rounds_logits: true, ..shape(16, 0, SOFTMAX, 96, 288) }, true),
         (shape(6, 1, plain, 136, 72), false),
     ] {
-        let layer = Layer::random(&kernels, &mut numbers, shape, false)?.biased(&kernels, &mut numbers)?;
+        let layer = ExpertsFixture::random(&kernels, &mut numbers, shape, false)?.biased(&kernels, &mut numbers)?;
         check_layer(&kernels, &if is_mxfp4 { layer.in_mxfp4(&kernels, &mut numbers)? } else { layer }, None)?;
     }
     if element == Element::F32 {
@@ -298,7 +298,8 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         (shape(5, 1, SIGMOID, 528, 272), true, Fp8Scales::RowBlocks),
         (shape(4, 1, plain, 640, 128), false, Fp8Scales::Blocks),
     ] {
-        let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?.in_fp8(&kernels, &mut numbers, layout)?;
+        let layer =
+            ExpertsFixture::random(&kernels, &mut numbers, shape, corrected)?.in_fp8(&kernels, &mut numbers, layout)?;
         check_layer(&kernels, &layer, None)?;
     }
     Ok(())
@@ -325,21 +326,22 @@ pub fn check_expert_products(device: &Device, element: Element) -> Result<(), St
             rounds_logits: false,
             hidden: sizes[0],
             intermediate: sizes[1],
-            weights: Weights::Plain,
+            weights: WeightType::Plain,
             activation: GateActivation::Silu,
             biased: false,
         };
-        let layer = Layer::random(&kernels, &mut numbers, shape, false)?.in_fp8(&kernels, &mut numbers, layout)?;
+        let layer =
+            ExpertsFixture::random(&kernels, &mut numbers, shape, false)?.in_fp8(&kernels, &mut numbers, layout)?;
         check_layer(&kernels, &layer, Some(of_rows))?;
     }
     Ok(())
 }
 
 /// A layer, with rows in FP8 if a layout of their scales is given.
-fn check_layer(kernels: &Kernels, layer: &Layer, of_rows: Option<Fp8Rows>) -> Result<(), String> {
+fn check_layer(kernels: &Kernels, layer: &ExpertsFixture, of_rows: Option<Fp8Rows>) -> Result<(), String> {
     let (device, element, shape) = (kernels.device(), kernels.element(), layer.shape);
     use ExpertKernels::{Few, Float, Many, Narrow};
-    let (float, packed) = (element == Element::F32, shape.weights != Weights::Plain);
+    let (float, packed) = (element == Element::F32, shape.weights != WeightType::Plain);
     let ways = |rows: usize| match rows {
         _ if float => &[Float][..],
         MOST_ROWS if packed => &[Narrow, Few(8), Few(16), Few(32), Many(64)],
@@ -417,7 +419,7 @@ fn check_routes(
     work: &[Buffer; 7],
     logits: &[f32],
     routes: &Routes,
-    layer: &Layer,
+    layer: &ExpertsFixture,
     what: &str,
 ) -> Result<(), String> {
     let found: Vec<i32> = device.download(work[2].slice()).map_err(text)?;
@@ -453,11 +455,11 @@ pub fn check_uniform_router(device: &Device, element: Element) -> Result<(), Str
             rounds_logits: !corrected,
             hidden: 32,
             intermediate: 8,
-            weights: Weights::Plain,
+            weights: WeightType::Plain,
             activation: GateActivation::Silu,
             biased: false,
         };
-        let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
+        let layer = ExpertsFixture::random(&kernels, &mut numbers, shape, corrected)?;
         let by = if element == Element::F32 { ExpertKernels::Float } else { ExpertKernels::Few(8) };
         let bytes = Kernels::experts_bytes(element, &shape, MOST_ROWS, true);
         let allocated: Result<Vec<Buffer>, String> =
@@ -495,11 +497,11 @@ pub fn check_router_ties(device: &Device, element: Element) -> Result<(), String
             rounds_logits: false,
             hidden: 32,
             intermediate: 8,
-            weights: Weights::Plain,
+            weights: WeightType::Plain,
             activation: GateActivation::Silu,
             biased: false,
         };
-        let mut layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
+        let mut layer = ExpertsFixture::random(&kernels, &mut numbers, shape, corrected)?;
         // Small integers: many sums are equal, and exact in every type.
         let whole = |values: usize, numbers: &mut Numbers| -> Vec<f32> {
             (0..values).map(|_| numbers.below(3) as f32 - 1.0).collect()

@@ -2,7 +2,7 @@
 
 use super::{
     Numbers,
-    accept::{Scene, Simulation},
+    accept::{AcceptFixture, RoundLength},
     layout::{RowBuffers, Situation, ints, poisoned, same},
     text,
 };
@@ -22,8 +22,8 @@ fn check_list(
 ) -> Result<(), String> {
     let (batch, nodes, _) = shape;
     let kernels = Kernels::new(device.clone(), Element::F32);
-    let scene = Scene::new(device, numbers, shape, Simulation::Off, 0)?;
-    let Scene { situation, uploaded, trees, .. } = &scene;
+    let fixture = AcceptFixture::new(device, numbers, shape, RoundLength::Off, 0)?;
+    let AcceptFixture { situation, uploaded, trees, .. } = &fixture;
     let all = batch * nodes;
     let is_inner = |at: &usize| {
         let request = at / nodes;
@@ -39,7 +39,7 @@ fn check_list(
     let (choice, first) = (buffer(capacity)?, buffer(batch + 1)?);
     let operand =
         ListedNodes { place: place.slice(), row: row.slice(), choice: choice.slice(), first: first.slice(), capacity };
-    kernels.list_nodes(scene.ways(&chosen), operand, leaves, situation.sequences(uploaded)).map_err(text)?;
+    kernels.list_nodes(fixture.ways(&chosen), operand, leaves, situation.sequences(uploaded)).map_err(text)?;
 
     // Roots, then the likeliest, ties to the first: the sort is stable.
     let value = |at: &usize| if at.is_multiple_of(nodes) { f32::INFINITY } else { trees.score[*at] };

@@ -14,7 +14,7 @@ use crate::{
 
 /// A node of a drafted tree.
 #[derive(Clone, Copy, Debug)]
-struct Drafted {
+struct DraftedNode {
     token: i32,
     /// −1 for the root, and for nodes that pad the tree.
     parent: i32,
@@ -24,7 +24,7 @@ struct Drafted {
 
 /// What may become a node of the joined tree: a path of tokens, with its log-probability.
 #[derive(Clone, Debug)]
-struct Candidate {
+struct JoinCandidate {
     path: Vec<i32>,
     score: f32,
     /// Orders candidates of equal depth and score.
@@ -39,7 +39,7 @@ fn step(score: f32, above: f32) -> f32 {
 }
 
 /// The path of tokens to a node, and the chances on it.
-fn path(tree: &[Drafted], mut at: usize) -> Vec<(i32, f32)> {
+fn path(tree: &[DraftedNode], mut at: usize) -> Vec<(i32, f32)> {
     let mut path = Vec::new();
     while let Ok(parent) = usize::try_from(tree[at].parent) {
         let above = if parent == 0 { 0.0 } else { tree[parent].score };
@@ -52,11 +52,11 @@ fn path(tree: &[Drafted], mut at: usize) -> Vec<(i32, f32)> {
 
 /// The nodes of a joined tree below the root, in the form of [`push_tree`]: every path of the tree
 /// and of the chain, where steps that both have count with the larger chance.
-fn plain(tree: &[Drafted], chain: &[(i32, f32)]) -> Vec<[i32; 4]> {
+fn plain(tree: &[DraftedNode], chain: &[(i32, f32)]) -> Vec<[i32; 4]> {
     let tokens: Vec<i32> = chain.iter().map(|(token, _)| *token).collect();
     let paths: Vec<Vec<(i32, f32)>> = (1..tree.len()).map(|at| path(tree, at)).collect();
     let names: Vec<Vec<i32>> = paths.iter().map(|path| path.iter().map(|(token, _)| *token).collect()).collect();
-    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut candidates: Vec<JoinCandidate> = Vec::new();
     for (place, (path, name)) in paths.iter().zip(&names).enumerate().filter(|(_, (path, _))| !path.is_empty()) {
         let shared = |depth: usize| tokens.get(..=depth) == Some(&name[..=depth]);
         let chance = |(depth, (_, chance)): (usize, &(i32, f32))| match shared(depth) {
@@ -64,7 +64,7 @@ fn plain(tree: &[Drafted], chain: &[(i32, f32)]) -> Vec<[i32; 4]> {
             false => *chance,
         };
         let score = path.iter().enumerate().map(chance).fold(0.0, |sum: f32, chance| sum + chance);
-        candidates.push(Candidate { path: name.clone(), score, place });
+        candidates.push(JoinCandidate { path: name.clone(), score, place });
     }
     for depth in 1..=chain.len() {
         if names.iter().any(|name| *name == tokens[..depth]) {
@@ -73,9 +73,9 @@ fn plain(tree: &[Drafted], chain: &[(i32, f32)]) -> Vec<[i32; 4]> {
         let of_tree = |upto: usize| names.iter().position(|name| *name == tokens[..=upto]).map(|at| paths[at][upto].1);
         let chance = |upto: usize| of_tree(upto).unwrap_or(f32::NEG_INFINITY).max(step(chain[upto].1, 0.0));
         let score = (0..depth).map(chance).fold(0.0, |sum: f32, chance| sum + chance);
-        candidates.push(Candidate { path: tokens[..depth].to_vec(), score, place: tree.len() + depth });
+        candidates.push(JoinCandidate { path: tokens[..depth].to_vec(), score, place: tree.len() + depth });
     }
-    let order = |one: &Candidate| (one.path.len(), one.place);
+    let order = |one: &JoinCandidate| (one.path.len(), one.place);
     candidates.sort_by(|a, b| b.score.total_cmp(&a.score).then(order(a).cmp(&order(b))));
     candidates.truncate(tree.len() - 1);
     candidates.sort_by_key(order);
@@ -85,7 +85,7 @@ fn plain(tree: &[Drafted], chain: &[(i32, f32)]) -> Vec<[i32; 4]> {
         // shows that it was not.
         path => candidates.iter().position(|one| one.path == path).map_or(-9, |at| at as i32 + 1),
     };
-    let node = |one: &Candidate| {
+    let node = |one: &JoinCandidate| {
         let (last, above) = one.path.split_last().expect("a path has a token");
         [*last, number(above), one.path.len() as i32, one.score.to_bits() as i32]
     };
@@ -93,13 +93,13 @@ fn plain(tree: &[Drafted], chain: &[(i32, f32)]) -> Vec<[i32; 4]> {
 }
 
 /// A tree whose nodes have distinct tokens below each parent: `real` of them, the others pad.
-fn tree(numbers: &mut Numbers, steps: usize, nodes: usize, coarse: bool) -> Vec<Drafted> {
+fn tree(numbers: &mut Numbers, steps: usize, nodes: usize, coarse: bool) -> Vec<DraftedNode> {
     let real = if numbers.below(4) == 0 { numbers.below(nodes) + 1 } else { nodes };
-    let padding = Drafted { token: 7, parent: -1, depth: 0, score: f32::NEG_INFINITY };
-    let mut tree = vec![Drafted { score: 0.0, ..padding }];
+    let padding = DraftedNode { token: 7, parent: -1, depth: 0, score: f32::NEG_INFINITY };
+    let mut tree = vec![DraftedNode { score: 0.0, ..padding }];
     while tree.len() < real {
         let parent = numbers.below(tree.len());
-        let Drafted { depth, score, .. } = tree[parent];
+        let DraftedNode { depth, score, .. } = tree[parent];
         if depth as usize == steps {
             continue;
         }
@@ -109,7 +109,7 @@ fn tree(numbers: &mut Numbers, steps: usize, nodes: usize, coarse: bool) -> Vec<
         // Whole numbers give ties, whose order must be the definition's.
         let chance = if coarse { chance.round() } else { chance };
         let score = if numbers.below(40) == 0 { f32::NEG_INFINITY } else { score + chance };
-        tree.push(Drafted { token, parent: parent as i32, depth: depth + 1, score });
+        tree.push(DraftedNode { token, parent: parent as i32, depth: depth + 1, score });
     }
     tree.resize(nodes, padding);
     tree
@@ -121,7 +121,7 @@ fn check_chains(device: &Device, numbers: &mut Numbers, [steps, nodes, batch]: [
     let situation = Situation::new(numbers, batch, nodes);
     let uploaded = situation.upload(device)?;
     let coarse = numbers.below(2) == 0;
-    let trees: Vec<Vec<Drafted>> = (0..batch).map(|_| tree(numbers, steps, nodes, coarse)).collect();
+    let trees: Vec<Vec<DraftedNode>> = (0..batch).map(|_| tree(numbers, steps, nodes, coarse)).collect();
     let chains: Vec<Vec<(i32, f32)>> = (0..batch)
         .map(|_| {
             let length = numbers.below(steps + 1);
@@ -131,7 +131,7 @@ fn check_chains(device: &Device, numbers: &mut Numbers, [steps, nodes, batch]: [
         })
         .collect();
 
-    let column = |of: fn(&Drafted) -> i32| {
+    let column = |of: fn(&DraftedNode) -> i32| {
         let values: Vec<i32> = trees.iter().flatten().map(of).collect();
         device.upload(&values).map_err(text)
     };

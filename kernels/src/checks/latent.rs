@@ -81,7 +81,7 @@ pub fn check_latent_write(device: &Device, element: Element) -> Result<(), Strin
         let stride = width + 8;
         // Values between the rows show a wrong stride.
         let spaced: Vec<f32> = x.chunks_exact(width).flat_map(|row| row.iter().copied().chain([9.0; 8])).collect();
-        let parts = in_parts.then(|| InParts::of(device, &x)).transpose()?;
+        let parts = in_parts.then(|| InParts::upload(device, &x)).transpose()?;
         let (x, out) = (upload(device, &spaced, element)?, device.zeros(rows * first * element.bytes()).map_err(text)?);
         let (query_norm, norm) = (upload(device, &query_norm, element)?, upload(device, &norm, element)?);
         let cache = device.zeros(6 * dims.width() * element.bytes()).map_err(text)?;
@@ -182,24 +182,24 @@ pub fn check_latent_attention(device: &Device, element: Element) -> Result<(), S
         (LatentDims { heads: 35, ..PUBLISHED }, &few[..]),
         (LatentDims { heads: 17, ..PUBLISHED }, &few[..1]),
     ] {
-        let scene = Scene::new(device, element, dims, rows)?;
+        let fixture = LatentFixture::new(device, element, dims, rows)?;
         for (max_splits, by_rows) in [(1, false), (3, false), (5, true)] {
-            let batch = scene.run(0, rows.len(), max_splits, by_rows)?;
-            scene.compare(&batch, &format!("{max_splits} splits"))?;
+            let batch = fixture.run(0, rows.len(), max_splits, by_rows)?;
+            fixture.compare(&batch, &format!("{max_splits} splits"))?;
             // Then the number of splits depends on the rows of the batch, and so do the bits.
             if by_rows {
                 continue;
             }
             for row in 0..rows.len() {
                 let width = dims.heads * dims.rank;
-                if !same_bits(&scene.run(row, 1, max_splits, by_rows)?, &batch[row * width..][..width]) {
-                    return Err(format!("{}, row {row}: bits depend on the batch", scene.name));
+                if !same_bits(&fixture.run(row, 1, max_splits, by_rows)?, &batch[row * width..][..width]) {
+                    return Err(format!("{}, row {row}: bits depend on the batch", fixture.name));
                 }
             }
-            let mut positions = Scene::new(device, element, dims, rows)?;
+            let mut positions = LatentFixture::new(device, element, dims, rows)?;
             positions.see_positions()?;
             if !same_bits(&positions.run(0, rows.len(), max_splits, by_rows)?, &batch) {
-                return Err(format!("{}: bits depend on whether keys are positions", scene.name));
+                return Err(format!("{}: bits depend on whether keys are positions", fixture.name));
             }
         }
     }
@@ -212,7 +212,7 @@ const LONGEST: usize = 400;
 
 /// A cache with shuffled pages, and rows that attend to it. Their own rows are the positions after
 /// their prefix.
-struct Scene {
+struct LatentFixture {
     name: String,
     kernels: Kernels,
     dims: LatentDims,
@@ -224,7 +224,7 @@ struct Scene {
     on_device: [Buffer; 2],
 }
 
-impl Scene {
+impl LatentFixture {
     fn new(device: &Device, element: Element, dims: LatentDims, rows: &[(i32, i32, i32)]) -> Result<Self, String> {
         let mut numbers = Numbers::new((dims.heads + dims.rank) as u64);
         let pages = 3 * LONGEST / PAGE_SIZE;

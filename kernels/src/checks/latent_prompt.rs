@@ -22,13 +22,13 @@ pub fn check_latent_prompt(device: &Device, element: Element) -> Result<(), Stri
         return Ok(());
     }
     for (dims, start, rows) in [(small, 0, 1), (small, 0, 200), (small, 75, 129), (published, 62, 3)] {
-        Scene::new(element, dims, start + rows).check(device, start, rows)?;
+        LatentPromptFixture::new(element, dims, start + rows).check(device, start, rows)?;
     }
     Ok(())
 }
 
 /// The cache of a slot whose pages are shuffled, and the weights of heads.
-struct Scene {
+struct LatentPromptFixture {
     element: Element,
     dims: LatentDims,
     pages: Vec<i32>,
@@ -39,7 +39,7 @@ struct Scene {
     numbers: Numbers,
 }
 
-impl Scene {
+impl LatentPromptFixture {
     fn new(element: Element, dims: LatentDims, positions: usize) -> Self {
         let mut numbers = Numbers::new(positions as u64);
         let count = positions.div_ceil(PAGE_SIZE);

@@ -3,12 +3,12 @@
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Kernels, Linear, Parts, Rows, Unscaled, WeightScales, Weights, fp8_order, squares_stride},
+    launch::{Kernels, Linear, Parts, Rows, Unscaled, WeightScales, WeightType, fp8_order, squares_stride},
     reference::{Fp8Matrix, Fp8Scales, Matrix, linear},
 };
 
 /// A layer with random weights on a device, its input rows, and the expected output.
-pub(super) struct Layer {
+pub(super) struct LinearFixture {
     x: Buffer,
     weight: Buffer,
     /// For FP8 layers.
@@ -25,7 +25,7 @@ pub(super) struct Layer {
     pub(super) added: Vec<f32>,
 }
 
-impl Layer {
+impl LinearFixture {
     /// For up to this many rows, with gaps between them.
     pub(super) fn random(
         kernels: &Kernels,
@@ -36,7 +36,7 @@ impl Layer {
         let element = kernels.element();
         let weight = numbers.floats(outputs * inputs, element);
         let on_device = kernels.device().upload(&element.encode(&weight)).map_err(text)?;
-        Self::of(kernels, numbers, (Matrix::new(outputs, inputs, weight), on_device, None), most_rows)
+        Self::with_matrix(kernels, numbers, (Matrix::new(outputs, inputs, weight), on_device, None), most_rows)
     }
 
     /// The same with FP8 weights.
@@ -49,10 +49,10 @@ impl Layer {
     ) -> Result<Self, String> {
         let matrix = random_fp8(numbers, [outputs, inputs], layout);
         let (weight, scales) = upload_fp8(kernels.device(), &matrix)?;
-        Self::of(kernels, numbers, (matrix.matrix(), weight, Some((scales, layout))), most_rows)
+        Self::with_matrix(kernels, numbers, (matrix.matrix(), weight, Some((scales, layout))), most_rows)
     }
 
-    fn of(
+    fn with_matrix(
         kernels: &Kernels,
         numbers: &mut Numbers,
         (matrix, weight, scales): (Matrix, Buffer, Option<(Buffer, Fp8Scales)>),
@@ -71,8 +71,8 @@ impl Layer {
     }
 
     /// The type of the weights.
-    pub(super) fn weights(&self) -> Weights {
-        if self.scales.is_some() { Weights::Fp8 } else { Weights::Plain }
+    pub(super) fn weights(&self) -> WeightType {
+        if self.scales.is_some() { WeightType::Fp8 } else { WeightType::Plain }
     }
 
     /// The first rows, with a float result.
@@ -119,7 +119,7 @@ impl Squares {
     }
 
     /// The expected result of the layer's first rows with this scale.
-    pub(super) fn expected(&self, layer: &Layer) -> Vec<f32> {
+    pub(super) fn expected(&self, layer: &LinearFixture) -> Vec<f32> {
         let scale = |row: usize| {
             let sum: f32 = self.values[row * squares_stride(self.count)..][..self.count].iter().sum();
             1.0 / (sum / layer.inputs as f32 + EPSILON).sqrt()
@@ -183,7 +183,7 @@ pub fn check_linear_fp8(device: &Device, element: Element) -> Result<(), String>
     let mut numbers = Numbers::new(41);
     for (at, sizes) in [[128, 64], [80, 40], [528, 17], [2192, 140], [1552, 8], [272, 600]].into_iter().enumerate() {
         let layout = LAYOUTS[at % LAYOUTS.len()];
-        let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, layout, MOST_ROWS)?;
+        let layer = LinearFixture::random_fp8(&kernels, &mut numbers, sizes, layout, MOST_ROWS)?;
         if element == Element::F32 {
             let y = device.allocate(MOST_ROWS * sizes[1] * 4).map_err(text)?;
             match kernels.linear(layer.operands(&y, 1)) {
@@ -198,8 +198,8 @@ pub fn check_linear_fp8(device: &Device, element: Element) -> Result<(), String>
 }
 
 /// A layer with the pairs kernels: whole, in parts, and with unscaled rows.
-fn check_pairs(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer) -> Result<(), String> {
-    let Layer { inputs, outputs, .. } = *layer;
+fn check_pairs(kernels: &Kernels, numbers: &mut Numbers, layer: &LinearFixture) -> Result<(), String> {
+    let LinearFixture { inputs, outputs, .. } = *layer;
     let device = kernels.device();
     for (rows, most_parts) in [(9, 1), (16, Kernels::MOST_PARTS), (17, 1), (32, Kernels::MOST_PARTS)] {
         let y = device.allocate(Kernels::MOST_PARTS * rows * outputs * 4).map_err(text)?;
@@ -256,16 +256,21 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
     let mut numbers = Numbers::new(11);
     for (inputs, outputs) in [(128, 64), (72, 40), (520, 17), (2184, 100), (1544, 8), (72, 600), (72, 880), (72, 1000)]
     {
-        let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], MOST_ROWS)?;
+        let layer = LinearFixture::random(&kernels, &mut numbers, [inputs, outputs], MOST_ROWS)?;
         check_layer(&kernels, &mut numbers, &layer, &[MOST_ROWS, 1, 3, 4, 8, 9, 16, 17, 31, 33, 64])?;
     }
     Ok(())
 }
 
 /// A layer with several numbers of rows, the largest first.
-fn check_layer(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer, all_rows: &[usize]) -> Result<(), String> {
+fn check_layer(
+    kernels: &Kernels,
+    numbers: &mut Numbers,
+    layer: &LinearFixture,
+    all_rows: &[usize],
+) -> Result<(), String> {
     let (device, element) = (kernels.device(), kernels.element());
-    let Layer { inputs, outputs, .. } = *layer;
+    let LinearFixture { inputs, outputs, .. } = *layer;
     let expected = &layer.expected;
     let parts = kernels.parts_of(inputs, outputs, layer.weights());
     let mut all_bits: Option<Vec<u32>> = None;

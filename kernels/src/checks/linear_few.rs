@@ -2,7 +2,7 @@
 
 use super::{
     Numbers, compare,
-    linear::{LAYOUTS, Layer, Squares, sums_of_squares},
+    linear::{LAYOUTS, LinearFixture, Squares, sums_of_squares},
     text, tolerance, values,
 };
 use crate::{
@@ -21,11 +21,11 @@ pub fn check_linear_few(device: &Device, element: Element) -> Result<(), String>
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(13);
     for (inputs, outputs) in [(128, 64), (72, 40), (2184, 17), (4616, 56), (520, 70), (9224, 60)] {
-        let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], MOST_ROWS)?;
+        let layer = LinearFixture::random(&kernels, &mut numbers, [inputs, outputs], MOST_ROWS)?;
         check_product(&kernels, &mut numbers, &layer, [inputs, outputs])?;
     }
     for (at, sizes) in [[128, 64], [80, 40], [2192, 17], [4624, 136], [9232, 60], [272, 150]].into_iter().enumerate() {
-        let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, LAYOUTS[at % LAYOUTS.len()], MOST_ROWS)?;
+        let layer = LinearFixture::random_fp8(&kernels, &mut numbers, sizes, LAYOUTS[at % LAYOUTS.len()], MOST_ROWS)?;
         check_product(&kernels, &mut numbers, &layer, sizes)?;
     }
     Ok(())
@@ -36,7 +36,7 @@ const MOST_ROWS: usize = 4;
 fn check_product(
     kernels: &Kernels,
     numbers: &mut Numbers,
-    layer: &Layer,
+    layer: &LinearFixture,
     [inputs, outputs]: [usize; 2],
 ) -> Result<(), String> {
     let device = kernels.device();
@@ -67,7 +67,7 @@ fn check_product(
 fn check_stream(
     kernels: &Kernels,
     numbers: &mut Numbers,
-    layer: &Layer,
+    layer: &LinearFixture,
     [rows, outputs]: [usize; 2],
     what: &str,
 ) -> Result<(), String> {

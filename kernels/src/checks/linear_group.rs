@@ -2,8 +2,8 @@
 
 use super::{
     Numbers,
-    linear::{Layer, Squares},
-    linear_wide::check_dealt,
+    linear::{LinearFixture, Squares},
+    linear_wide::check_partitioned,
     text,
 };
 use crate::{
@@ -22,7 +22,7 @@ pub fn check_linear_group(device: &Device, element: Element) -> Result<(), Strin
     let mut numbers = Numbers::new(13);
     // A ring that wraps around, parts, few inputs, and several blocks.
     for (inputs, outputs, all_rows) in [(1096, 80, vec![1, 27]), (72, 48, vec![8, 32]), (520, 272, vec![4, 9, 24])] {
-        let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], 64)?;
+        let layer = LinearFixture::random(&kernels, &mut numbers, [inputs, outputs], 64)?;
         for rows in all_rows {
             let y = device.allocate(Kernels::MOST_PARTS * rows * outputs * 4).map_err(text)?;
             let squares = Squares::random(device, &mut numbers, 9, rows)?;
@@ -30,7 +30,7 @@ pub fn check_linear_group(device: &Device, element: Element) -> Result<(), Strin
                 let what = format!("{inputs}→{outputs}, {rows} rows, at most {most_parts} parts");
                 let parts = if most_parts == 1 { 1 } else { kernels.parts_of_group(rows, inputs, outputs) };
                 let check = |operands: Linear<'_>, expected: &[f32], what: &str| {
-                    check_dealt(
+                    check_partitioned(
                         (&kernels, operands, parts),
                         (what, expected, 1e-4),
                         |linear| kernels.linear_group(linear, most_parts),

@@ -3,7 +3,7 @@
 use super::{
     Numbers, compare,
     layout::same,
-    linear::{LAYOUTS, Layer, Squares, add_up},
+    linear::{LAYOUTS, LinearFixture, Squares, add_up},
     text, tolerance, values,
 };
 use crate::{
@@ -20,8 +20,8 @@ pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String
     let mut numbers = Numbers::new(13);
     // A ring that wraps around, parts, few inputs, and several blocks.
     for (sizes, all_rows) in [([1096, 80], [17, 61]), ([72, 48], [32, 70]), ([520, 272], [64, 128])] {
-        let layer = Layer::random(&kernels, &mut numbers, sizes, 128)?;
-        check_deals(&kernels, &mut numbers, (&layer, sizes, None), &all_rows)?;
+        let layer = LinearFixture::random(&kernels, &mut numbers, sizes, 128)?;
+        check_partitions(&kernels, &mut numbers, (&layer, sizes, None), &all_rows)?;
     }
     Ok(())
 }
@@ -35,21 +35,21 @@ pub fn check_linear_wide_fp8(device: &Device, element: Element) -> Result<(), St
     let mut numbers = Numbers::new(47);
     for layout in LAYOUTS {
         for (sizes, all_rows) in [([1104, 80], [33, 61]), ([80, 48], [64, 70]), ([528, 272], [64, 128])] {
-            let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, layout, 128)?;
-            check_deals(&kernels, &mut numbers, (&layer, sizes, Some(layout)), &all_rows)?;
+            let layer = LinearFixture::random_fp8(&kernels, &mut numbers, sizes, layout, 128)?;
+            check_partitions(&kernels, &mut numbers, (&layer, sizes, Some(layout)), &all_rows)?;
         }
         let sizes = [272, 160];
-        let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, layout, 300)?;
-        check_deals(&kernels, &mut numbers, (&layer, sizes, Some(layout)), &[129, 300])?;
+        let layer = LinearFixture::random_fp8(&kernels, &mut numbers, sizes, layout, 300)?;
+        check_partitions(&kernels, &mut numbers, (&layer, sizes, Some(layout)), &[129, 300])?;
     }
     Ok(())
 }
 
 /// All divisions of a layer with these inputs and outputs, with scales of this layout.
-fn check_deals(
+fn check_partitions(
     kernels: &Kernels,
     numbers: &mut Numbers,
-    (layer, [inputs, outputs], layout): (&Layer, [usize; 2], Option<Fp8Scales>),
+    (layer, [inputs, outputs], layout): (&LinearFixture, [usize; 2], Option<Fp8Scales>),
     all_rows: &[usize],
 ) -> Result<(), String> {
     let device = kernels.device();
@@ -59,7 +59,7 @@ fn check_deals(
             let operands = layer.operands(&y, rows);
             let what = format!("{inputs}→{outputs}, {rows} rows, {wide:?}, scales {layout:?}");
             let check = |operands: Linear<'_>, what: &str, expected: &[f32]| {
-                check_dealt(
+                check_partitioned(
                     (kernels, operands, wide.parts()),
                     (what, expected, 1e-4),
                     |linear| kernels.linear_wide(linear, wide),
@@ -82,7 +82,7 @@ fn check_deals(
 
 /// A layer that a warp-group kernel computes in this many parts; in one, also rounded, and gated
 /// with the same weights.
-pub(super) fn check_dealt(
+pub(super) fn check_partitioned(
     (kernels, linear, parts): (&Kernels, Linear<'_>, usize),
     (what, expected, allowed): (&str, &[f32], f32),
     run: impl for<'a> Fn(Linear<'a>) -> Result<Option<Parts<'a>>, DeviceError>,

@@ -18,7 +18,7 @@ const WEIGHT: f32 = 4.0;
 
 /// A rule, and what is done with what it finds.
 #[derive(Clone, Copy, Debug)]
-struct Case {
+struct LookUpCase {
     min: usize,
     max: usize,
     earliest: bool,
@@ -28,7 +28,7 @@ struct Case {
 }
 
 /// Slots of which some are in a batch.
-struct Texts {
+struct LookUpTexts {
     batch_slot: Vec<i32>,
     length: Vec<i32>,
     root: Vec<i32>,
@@ -38,7 +38,7 @@ struct Texts {
     counted: Vec<i32>,
 }
 
-impl Texts {
+impl LookUpTexts {
     /// Texts of few different tokens, or of one that repeats a period.
     fn new(numbers: &mut Numbers, batch: usize, longest: usize) -> Self {
         let (slots, width) = (batch + 2, longest + 1 + numbers.below(3));
@@ -84,7 +84,7 @@ impl Texts {
 }
 
 /// The number of equal tokens, and what follows their occurrence.
-fn find<'t>(tokens: &'t [i32], case: &Case) -> Option<(usize, &'t [i32])> {
+fn find<'t>(tokens: &'t [i32], case: &LookUpCase) -> Option<(usize, &'t [i32])> {
     (case.min..=case.max.min(tokens.len().saturating_sub(1))).rev().find_map(|n| {
         let last = &tokens[tokens.len() - n..];
         let mut starts = (0..tokens.len() - n).filter(|start| &tokens[*start..start + n] == last);
@@ -98,7 +98,7 @@ fn range(equal: usize) -> usize {
 }
 
 /// What a request finds: its chain with chances. Adds the root to its text, and counts.
-fn plain(texts: &mut Texts, slot: usize, case: &Case) -> Vec<(i32, f32)> {
+fn plain(texts: &mut LookUpTexts, slot: usize, case: &LookUpCase) -> Vec<(i32, f32)> {
     let known = texts.length[slot] as usize;
     texts.text[slot * texts.width + known] = texts.root[slot];
     let tokens = &texts.text[slot * texts.width..][..=known];
@@ -122,10 +122,16 @@ fn plain(texts: &mut Texts, slot: usize, case: &Case) -> Vec<(i32, f32)> {
     after.iter().take(most).enumerate().map(|(depth, token)| (*token, chance(depth))).collect()
 }
 
-fn check_batch(device: &Device, numbers: &mut Numbers, batch: usize, longest: usize, case: Case) -> Result<(), String> {
+fn check_batch(
+    device: &Device,
+    numbers: &mut Numbers,
+    batch: usize,
+    longest: usize,
+    case: LookUpCase,
+) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let what = format!("look-ups in texts of up to {longest} tokens, batch {batch}, {case:?}");
-    let mut texts = Texts::new(numbers, batch, longest);
+    let mut texts = LookUpTexts::new(numbers, batch, longest);
     let upload = |values: &[i32]| device.upload(values).map_err(text);
     let (batch_slot, length, root) = (upload(&texts.batch_slot)?, upload(&texts.length)?, upload(&texts.root)?);
     let (text_of, counted, first) = (upload(&texts.text)?, upload(&texts.counted)?, upload(&FIRST)?);
@@ -203,7 +209,7 @@ pub fn check_look_up(device: &Device) -> Result<(), String> {
                 let steps = 1 + numbers.below(9);
                 let nodes = steps + 1 + numbers.below(3);
                 for trees in [None, Some((nodes, false)), Some((nodes, true))] {
-                    let case = Case { min, max, earliest, steps, trees };
+                    let case = LookUpCase { min, max, earliest, steps, trees };
                     check_batch(device, &mut numbers, batch, longest, case)?;
                 }
             }

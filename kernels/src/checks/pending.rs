@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{Kernels, PendingTokens, Reading},
+    launch::{Kernels, PendingRows, PendingTokens},
 };
 
 /// Keeps tokens round by round and reads them together.
@@ -65,7 +65,7 @@ fn check_one(device: &Device, numbers: &mut Numbers, batch: usize, depth: usize)
     let most = late.iter().map(|slot| counts[*slot]).max().unwrap_or_default();
     let layout = RowBuffers::new(device, late.len() * most, 1)?;
     let (row_source, last_row) = (poisoned(device, late.len() * most)?, poisoned(device, late.len())?);
-    let reading = Reading {
+    let reading = PendingRows {
         batch: late.len(),
         most,
         batch_slot: batch_slot.slice(),

@@ -2,8 +2,8 @@
 
 use super::{
     Numbers, compare,
-    linear::{Layer, add_up},
-    linear_wide::check_dealt,
+    linear::{LinearFixture, add_up},
+    linear_wide::check_partitioned,
     quantise::{FIXED, Quantised},
     text, values,
 };
@@ -28,13 +28,13 @@ const ACCURACY: f32 = 1e-3;
 /// A layer's quantised rows, and its results with them.
 struct Products<'a> {
     kernels: &'a Kernels,
-    layer: &'a Layer,
+    layer: &'a LinearFixture,
     layout: Fp8Rows,
     expected: Vec<f32>,
 }
 
 impl<'a> Products<'a> {
-    fn new(kernels: &'a Kernels, layer: &'a Layer, layout: Fp8Rows) -> Self {
+    fn new(kernels: &'a Kernels, layer: &'a LinearFixture, layout: Fp8Rows) -> Self {
         let rows = quantise_rows(&layer.rows, layer.inputs, layout, FIXED).values();
         Self { kernels, layer, layout, expected: linear(&rows, &layer.matrix, Some(&layer.added)) }
     }
@@ -73,7 +73,7 @@ pub fn check_products(device: &Device, element: Element) -> Result<(), String> {
     let mut numbers = Numbers::new(61);
     for (at, (weights, layout)) in PAIRS.into_iter().enumerate() {
         let sizes = [[144, 48], [1296, 24], [1040, 32], [272, 40]][at];
-        let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, weights, 70)?;
+        let layer = LinearFixture::random_fp8(&kernels, &mut numbers, sizes, weights, 70)?;
         let products = Products::new(&kernels, &layer, layout);
         check_streamed(&products, &[70, 33, 1, 9, 17], sizes)?;
         check_few(&products, sizes)?;
@@ -189,15 +189,15 @@ pub fn check_linear_products(device: &Device, element: Element) -> Result<(), St
         // A ring that wraps around, in parts; few inputs and several blocks; more rows than one
         // unit has.
         for (sizes, rows) in [([1168, 48], 6), ([144, 240], 70), ([400, 160], 130)].into_iter().skip(at / 2) {
-            let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, weights, rows)?;
-            check_deals(&Products::new(&kernels, &layer, layout), sizes, (rows, weights))?;
+            let layer = LinearFixture::random_fp8(&kernels, &mut numbers, sizes, weights, rows)?;
+            check_partitions(&Products::new(&kernels, &layer, layout), sizes, (rows, weights))?;
         }
     }
     Ok(())
 }
 
 /// All divisions of a layer.
-fn check_deals(
+fn check_partitions(
     products: &Products<'_>,
     [inputs, outputs]: [usize; 2],
     (rows, weights): (usize, Fp8Scales),
@@ -209,7 +209,7 @@ fn check_deals(
         let y = device.allocate(wide.parts() * rows * outputs * 4).map_err(text)?;
         let operands = products.operands(&to, &y, (rows, RowForm::Numbers))?;
         let what = format!("products {inputs}→{outputs}, {rows} rows, {wide:?}, scales {weights:?} and {layout:?}");
-        check_dealt(
+        check_partitioned(
             (kernels, operands, wide.parts()),
             (&what, expected, ACCURACY),
             |linear| kernels.linear_wide(linear, wide),

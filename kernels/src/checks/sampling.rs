@@ -9,7 +9,7 @@ use crate::{
 
 /// The sampling settings of a slot.
 #[derive(Clone, Copy, Debug)]
-struct Settings {
+struct SlotSampling {
     temperature: f32,
     top_p: f32,
     top_k: i32,
@@ -17,7 +17,7 @@ struct Settings {
     seed: u64,
 }
 
-const PLAIN: Settings = Settings { temperature: 1.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: 0 };
+const PLAIN: SlotSampling = SlotSampling { temperature: 1.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: 0 };
 
 /// 53 random bits, a function of seed and position.
 pub(super) fn random_bits(seed: u64, position: usize) -> u64 {
@@ -31,7 +31,7 @@ pub(super) fn random_bits(seed: u64, position: usize) -> u64 {
 }
 
 /// Tokens and their weights by ascending id; `None` if the choice is greedy, or there is no token.
-fn distribution(logits: &[f32], settings: Settings) -> Option<Vec<(usize, f64)>> {
+fn distribution(logits: &[f32], settings: SlotSampling) -> Option<Vec<(usize, f64)>> {
     let scaled =
         logits.iter().map(|logit| if logit.is_nan() { f32::NEG_INFINITY } else { logit / settings.temperature });
     let scaled: Vec<f32> = scaled.collect();
@@ -72,14 +72,14 @@ fn pick(weights: &[(usize, f64)], uniform: f64) -> usize {
 
 /// Whether a token satisfies the definition, allowing for rounding of the random number and the
 /// bounds.
-fn is_right(logits: &[f32], settings: Settings, position: usize, found: i32) -> bool {
+fn is_right(logits: &[f32], settings: SlotSampling, position: usize, found: i32) -> bool {
     let uniform = random_bits(settings.seed, position) as f64 / (1_u64 << 53) as f64;
     let near = [0.0, 1.0, -1.0];
     near.iter().any(|share| {
         let top_p = if settings.top_p < 1.0 { settings.top_p + share * 1e-6 } else { settings.top_p };
         near.iter().any(|least| {
             let min_p = settings.min_p * (1.0 + least * 1e-6);
-            match distribution(logits, Settings { top_p, min_p, ..settings }) {
+            match distribution(logits, SlotSampling { top_p, min_p, ..settings }) {
                 None => found == chosen_of(logits),
                 Some(weights) => near.iter().any(|by| {
                     let uniform = (uniform + f64::from(*by) * 2e-6).clamp(0.0, 1.0 - 1e-9);
@@ -95,7 +95,7 @@ fn draw(
     device: &Device,
     logits: &[f32],
     (vocabulary, stride): (usize, usize),
-    settings: &[Settings],
+    settings: &[SlotSampling],
     slots: &[i32],
     positions: &[i32],
 ) -> Result<Vec<i32>, String> {
@@ -103,7 +103,7 @@ fn draw(
     let rows = slots.len();
     let on_device = device.upload(logits).map_err(text)?;
     let floats =
-        |value: fn(&Settings) -> f32| device.upload(&settings.iter().map(value).collect::<Vec<_>>()).map_err(text);
+        |value: fn(&SlotSampling) -> f32| device.upload(&settings.iter().map(value).collect::<Vec<_>>()).map_err(text);
     let (temperature, top_p, min_p) =
         (floats(|slot| slot.temperature)?, floats(|slot| slot.top_p)?, floats(|slot| slot.min_p)?);
     let top_k = device.upload(&settings.iter().map(|slot| slot.top_k).collect::<Vec<_>>()).map_err(text)?;
@@ -138,14 +138,14 @@ const STYLES: [fn(&mut Numbers, usize) -> f32; 9] = [
     |numbers, _| [f32::NAN, f32::NEG_INFINITY][numbers.below(2)],
 ];
 
-fn random_settings(numbers: &mut Numbers) -> Settings {
+fn random_settings(numbers: &mut Numbers) -> SlotSampling {
     let share = |numbers: &mut Numbers| (numbers.float() + 1.0) / 2.0;
     let temperature = [0.0, 1e-40, 1e-3, 0.3, 1.0, 1.0, 2.5][numbers.below(7)];
     let top_p =
         if numbers.below(2) == 0 { 1.0 } else { [0.0, 0.999, share(numbers), share(numbers)][numbers.below(4)] };
     let top_k = if numbers.below(2) == 0 { 0 } else { [1, 2, 50, 1000, 5000, 1 << 30][numbers.below(6)] };
     let min_p = if numbers.below(3) > 0 { 0.0 } else { [1.0, 0.1, share(numbers)][numbers.below(3)] };
-    Settings { temperature, top_p, top_k, min_p, seed: numbers.bits() }
+    SlotSampling { temperature, top_p, top_k, min_p, seed: numbers.bits() }
 }
 
 /// Every filter alone and combined, on every kind of row, from one token to a large vocabulary.
@@ -165,7 +165,7 @@ pub fn check_sample_rows(device: &Device) -> Result<(), String> {
                 }
             })
             .collect();
-        let settings: Vec<Settings> = (0..rows).map(|_| random_settings(&mut numbers)).collect();
+        let settings: Vec<SlotSampling> = (0..rows).map(|_| random_settings(&mut numbers)).collect();
         let slots: Vec<i32> = (0..rows).map(|_| numbers.below(rows) as i32).collect();
         let positions: Vec<i32> = (0..rows).map(|_| numbers.below(100_000) as i32).collect();
         let found = draw(device, &logits, (vocabulary, stride), &settings, &slots, &positions)?;
@@ -201,13 +201,13 @@ pub fn check_sampled_distribution(device: &Device) -> Result<(), String> {
     let draws = 1500;
     for (settings, by_seed) in [
         (PLAIN, true),
-        (Settings { temperature: 0.7, ..PLAIN }, false),
-        (Settings { top_k: 5, top_p: 0.85, ..PLAIN }, true),
-        (Settings { temperature: 1.6, min_p: 0.25, ..PLAIN }, false),
+        (SlotSampling { temperature: 0.7, ..PLAIN }, false),
+        (SlotSampling { top_k: 5, top_p: 0.85, ..PLAIN }, true),
+        (SlotSampling { temperature: 1.6, min_p: 0.25, ..PLAIN }, false),
     ] {
         let all: Vec<f32> = logits.iter().copied().cycle().take(draws * logits.len()).collect();
-        let slot_settings: Vec<Settings> =
-            (0..draws as u64).map(|seed| Settings { seed: if by_seed { seed } else { 7 }, ..settings }).collect();
+        let slot_settings: Vec<SlotSampling> =
+            (0..draws as u64).map(|seed| SlotSampling { seed: if by_seed { seed } else { 7 }, ..settings }).collect();
         let slots: Vec<i32> = (0..draws as i32).collect();
         let positions: Vec<i32> = (0..draws as i32).map(|at| if by_seed { 11 } else { at }).collect();
         let found = draw(device, &all, (logits.len(), logits.len()), &slot_settings, &slots, &positions)?;

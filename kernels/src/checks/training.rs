@@ -8,22 +8,22 @@ use crate::{
 
 /// Rows of scores and logits, shorter and longer than a block, with and without causal masks.
 pub fn check_training_softmax(device: &Device, element: Element) -> Result<(), String> {
-    let scene = Scene::new(device, element, 71);
+    let fixture = TrainingFixture::new(device, element, 71);
     for (groups, rows, later) in [(2, 5, 0), (3, 7, 2), (1, 300, 1)] {
-        scene.causal_softmax(groups, rows, rows + later)?;
+        fixture.causal_softmax(groups, rows, rows + later)?;
     }
     for (rows, columns) in [(3, 40), (4, 700)] {
-        scene.divergence(rows, columns)?;
-        scene.softmax(rows, columns)?;
+        fixture.divergence(rows, columns)?;
+        fixture.softmax(rows, columns)?;
     }
-    scene.largest()
+    fixture.largest()
 }
 
 /// Norms and their gradients, over fewer and over more rows than blocks.
 pub fn check_training_norm(device: &Device, element: Element) -> Result<(), String> {
-    let scene = Scene::new(device, element, 72);
+    let fixture = TrainingFixture::new(device, element, 72);
     for (rows, width) in [(3, 40), (Kernels::TRAINING_BLOCKS + 5, 24)] {
-        scene.norm(rows, width)?;
+        fixture.norm(rows, width)?;
     }
     Ok(())
 }
@@ -31,7 +31,7 @@ pub fn check_training_norm(device: &Device, element: Element) -> Result<(), Stri
 /// Optimiser steps over weights whose number is not a multiple of the block, and their sum of
 /// squares.
 pub fn check_training_steps(device: &Device) -> Result<(), String> {
-    let scene = Scene::new(device, Element::F32, 73);
+    let fixture = TrainingFixture::new(device, Element::F32, 73);
     let count = 3 * 1024 + 7;
     let mut numbers = Numbers::new(74);
     let mut floats = || numbers.floats(count, Element::F32);
@@ -39,11 +39,11 @@ pub fn check_training_steps(device: &Device) -> Result<(), String> {
     // Means of squares, whose root is taken.
     let second: Vec<f32> = floats().iter().map(|x| x * x).collect();
     let [on_value, on_first, on_second, on_gradient] =
-        [&value, &first, &second, &gradient].map(|floats| scene.upload_floats(floats));
+        [&value, &first, &second, &gradient].map(|floats| fixture.upload_floats(floats));
     let (on_value, on_first, on_second, on_gradient) = (on_value?, on_first?, on_second?, on_gradient?);
     let step = AdamStep { scale: 0.5, betas: (0.9, 0.95), rate: 0.01, root: 1.3, epsilon: 1e-4, kept: 0.99 };
     let moments = (on_first.slice(), on_second.slice());
-    scene.kernels.adam(on_value.slice(), moments, on_gradient.slice(), count, step).map_err(text)?;
+    fixture.kernels.adam(on_value.slice(), moments, on_gradient.slice(), count, step).map_err(text)?;
     let mut expected = [Vec::new(), Vec::new(), Vec::new()];
     for at in 0..count {
         let g = f64::from(gradient[at]) * step.scale;
@@ -55,23 +55,23 @@ pub fn check_training_steps(device: &Device) -> Result<(), String> {
     for ((what, found), expected) in
         [("values", &on_value), ("first moments", &on_first), ("second moments", &on_second)].into_iter().zip(&expected)
     {
-        compare(&format!("adam, {what}"), &scene.floats(found)?, expected, 1e-4)?;
+        compare(&format!("adam, {what}"), &fixture.floats(found)?, expected, 1e-4)?;
     }
-    let parts = scene.zeros(Kernels::TRAINING_BLOCKS)?;
-    scene.kernels.squares(parts.slice(), on_gradient.slice(), count).map_err(text)?;
-    let found: f32 = scene.floats(&parts)?.iter().sum();
+    let parts = fixture.zeros(Kernels::TRAINING_BLOCKS)?;
+    fixture.kernels.squares(parts.slice(), on_gradient.slice(), count).map_err(text)?;
+    let found: f32 = fixture.floats(&parts)?.iter().sum();
     let expected: f64 = gradient.iter().map(|x| f64::from(*x).powi(2)).sum();
     compare("squares", &[found / expected as f32], &[1.0], 1e-4)
 }
 
-struct Scene {
+struct TrainingFixture {
     device: Device,
     element: Element,
     kernels: Kernels,
     seed: u64,
 }
 
-impl Scene {
+impl TrainingFixture {
     fn new(device: &Device, element: Element, seed: u64) -> Self {
         Self { device: device.clone(), element, kernels: Kernels::new(device.clone(), element), seed }
     }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A proposal of the plain algorithm.
-struct Proposal {
+struct TreeProposal {
     token: i32,
     score: f32,
     parent: Option<usize>,
@@ -49,7 +49,7 @@ impl Turn {
 }
 
 /// A beam of the plain algorithm.
-struct Beam {
+struct TreeBeam {
     source: usize,
     proposal: usize,
     /// Rows of its path, one in each step's pass.
@@ -59,8 +59,8 @@ struct Beam {
 /// The plain algorithm for one request.
 struct Plain {
     topk: usize,
-    pool: Vec<Proposal>,
-    beams: Vec<Beam>,
+    pool: Vec<TreeProposal>,
+    beams: Vec<TreeBeam>,
 }
 
 impl Plain {
@@ -68,7 +68,7 @@ impl Plain {
         if score.is_nan() { f32::NEG_INFINITY } else { score.min(0.0) + 0.0 }
     }
 
-    fn best(pool: &[Proposal], count: usize) -> Vec<usize> {
+    fn best(pool: &[TreeProposal], count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..pool.len()).collect();
         order.sort_by(|a, b| pool[*b].score.total_cmp(&pool[*a].score));
         order.truncate(count);
@@ -85,7 +85,7 @@ impl Plain {
             let before = parent.map_or(0.0, |parent| self.pool[parent].score);
             for (token, score) in proposals {
                 let score = if parent.is_some() { before + Self::sane(*score) } else { Self::sane(*score) };
-                self.pool.push(Proposal { token: *token, score, parent, depth: step as i32 + 1 });
+                self.pool.push(TreeProposal { token: *token, score, parent, depth: step as i32 + 1 });
                 rows.push(row);
             }
         }
@@ -95,7 +95,7 @@ impl Plain {
             let source = rows[at];
             let mut path = self.beams.get(source).map_or(Vec::new(), |beam| beam.path.clone());
             path.push(step * self.topk + row);
-            Beam { source, proposal: start + at, path }
+            TreeBeam { source, proposal: start + at, path }
         });
         self.beams = beams.collect();
     }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Window pages of some pages, and rows of sequences on them.
-struct Case {
+struct WindowCase {
     situation: Situation,
     /// Window page of each page and of that of padding, −1 for none.
     of_page: Vec<i32>,
@@ -23,7 +23,7 @@ pub fn check_windows(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(67);
     for (batch, stride, window) in [(1, 1, 1), (7, 4, 12), (64, 9, 128), (70, 3, 65), (130, 1, 7)] {
         for lists in [false, true] {
-            let case = Case::new(&mut numbers, batch);
+            let case = WindowCase::new(&mut numbers, batch);
             let what = format!("{batch} rows with lists of {stride} ({lists}), window {window}");
             check_one(device, &mut numbers, &case, (stride, window, lists)).map_err(|why| format!("{what}: {why}"))?;
         }
@@ -31,7 +31,7 @@ pub fn check_windows(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-impl Case {
+impl WindowCase {
     fn new(numbers: &mut Numbers, batch: usize) -> Self {
         let situation = Situation::new(numbers, batch, 3);
         let pages = situation.page_table.len();
@@ -56,7 +56,7 @@ impl Case {
 fn check_one(
     device: &Device,
     numbers: &mut Numbers,
-    case: &Case,
+    case: &WindowCase,
     (stride, window, lists): (usize, usize, bool),
 ) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
@@ -117,7 +117,7 @@ fn check_one(
 }
 
 /// Every page that a row sees has an entry, and no other entry is wrong.
-fn check_table(found: &[i32], case: &Case, prefix: &[i32], window: usize) -> Result<(), String> {
+fn check_table(found: &[i32], case: &WindowCase, prefix: &[i32], window: usize) -> Result<(), String> {
     let situation = &case.situation;
     let window_page = |page: i32| match case.of_page[page as usize] {
         -1 => case.absent,
@@ -144,7 +144,7 @@ fn check_table(found: &[i32], case: &Case, prefix: &[i32], window: usize) -> Res
 fn check_moves(
     device: &Device,
     kernels: &Kernels,
-    case: &Case,
+    case: &WindowCase,
     of: WindowOf<'_>,
     (from, to): (&[i32], &[i32]),
 ) -> Result<(), String> {

@@ -10,7 +10,7 @@ pub struct GroupId(pub(super) [u8; 128]);
 
 /// A device's membership in a group; clones share it.
 #[derive(Clone)]
-pub struct Collective(Arc<dyn driver::Collective>);
+pub struct Collective(Arc<dyn driver::CollectiveDriver>);
 
 impl GroupId {
     /// Creates an identifier.

@@ -24,8 +24,8 @@ use cudarc::driver::{
 };
 
 use super::{
-    Arg, Axis, DeviceError, Geometry, GpuState, GroupId, KernelFile, Properties, Split, Tiles, compile,
-    driver::{Collective, Driver, Event, Graph, KernelHandle, Link, Mark, Value},
+    Arg, DeviceError, Geometry, GpuState, GroupId, KernelFile, Properties, Split, TiledAxis, Tiles, compile,
+    driver::{CollectiveDriver, DeviceEvent, Driver, Graph, KernelArgument, KernelHandle, Link, Mark},
     libraries,
     matmul::{Matmul, MatmulPlan},
 };
@@ -440,8 +440,8 @@ impl Driver for Cuda {
     ) -> Result<(), DeviceError> {
         let CudaKernel(function, name) = own_kernel(kernel)?;
         self.enter()?;
-        let mut values: Vec<Value> = arguments.iter().copied().map(Value::from).collect();
-        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
+        let mut values: Vec<KernelArgument> = arguments.iter().copied().map(KernelArgument::from).collect();
+        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(KernelArgument::pointer).collect();
         let mut attributes = self.attributes(geometry);
         let config = self.configuration(geometry, &mut attributes);
         // SAFETY: the caller promises that the arguments are the kernel's; configuration and
@@ -451,7 +451,7 @@ impl Driver for Cuda {
         launched.result().map_err(|error| failed(&format!("launching {name} {geometry:?}"), error))
     }
 
-    fn tiles(&self, address: u64, axes: &[Axis]) -> Result<Tiles, DeviceError> {
+    fn tiles(&self, address: u64, axes: &[TiledAxis]) -> Result<Tiles, DeviceError> {
         self.enter()?;
         let extent: Vec<u64> = axes.iter().map(|axis| axis.extent as u64).collect();
         // Elements along the first axis are contiguous.
@@ -532,16 +532,16 @@ impl Driver for Cuda {
         unsafe { result::graph::launch(graph.executable, self.stream) }.map_err(|error| failed("cuGraphLaunch", error))
     }
 
-    fn event(&self) -> Result<Event, DeviceError> {
+    fn event(&self) -> Result<DeviceEvent, DeviceError> {
         self.enter()?;
         let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let event = event.map_err(|error| failed("cuEventCreate", error))?;
-        let event = Event(Arc::new(CudaEvent { event, context: self.context }));
+        let event = DeviceEvent(Arc::new(CudaEvent { event, context: self.context }));
         self.record(&event)?;
         Ok(event)
     }
 
-    fn record(&self, event: &Event) -> Result<(), DeviceError> {
+    fn record(&self, event: &DeviceEvent) -> Result<(), DeviceError> {
         let Some(event) = event.0.as_any().downcast_ref::<CudaEvent>() else {
             return Err(failed("cuEventRecord", "the event belongs to another device"));
         };
@@ -556,7 +556,7 @@ impl Driver for Cuda {
         unsafe { result::stream::synchronize(self.stream) }.map_err(|error| failed("cuStreamSynchronize", error))
     }
 
-    fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn Collective>, DeviceError> {
+    fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn CollectiveDriver>, DeviceError> {
         self.enter()?;
         nccl::join(id, rank, ranks, self.context, self.stream)
     }
@@ -573,7 +573,7 @@ impl Driver for Cuda {
             }
         };
         let Some(library) = library else { return Ok(None) };
-        Ok(Some(Box::new(lt::Plan::new(library, matmul, parts, self.stream)?)))
+        Ok(Some(Box::new(lt::LtPlan::new(library, matmul, parts, self.stream)?)))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{any::Any, ffi::c_void, fmt, sync::Arc, time::Duration};
 
 use super::{
-    Arg, Axis, DeviceError, Element, Geometry, GroupId, KernelFile, Tiles, bytes_of,
+    Arg, DeviceError, Element, Geometry, GroupId, KernelFile, TiledAxis, Tiles, bytes_of,
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -17,7 +17,7 @@ pub trait KernelHandle: Send + Sync {
 pub struct Graph(pub(super) Box<dyn Any + Send + Sync>);
 
 /// An event in the stream.
-pub struct Event(pub(super) Arc<dyn Mark>);
+pub struct DeviceEvent(pub(super) Arc<dyn Mark>);
 
 /// An event of a driver.
 pub trait Mark: Send + Sync {
@@ -29,7 +29,7 @@ pub trait Mark: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-impl Event {
+impl DeviceEvent {
     /// Waits until the stream has passed it.
     ///
     /// # Errors
@@ -118,24 +118,24 @@ pub trait Driver: Send + Sync {
     ) -> Result<(), DeviceError>;
     /// Describes 2-byte elements at an address, cut into tiles along 2 to 4 axes; elements of the
     /// first axis are contiguous.
-    fn tiles(&self, address: u64, axes: &[Axis]) -> Result<Tiles, DeviceError>;
+    fn tiles(&self, address: u64, axes: &[TiledAxis]) -> Result<Tiles, DeviceError>;
     /// Number of clusters of such a launch that run at the same time.
     fn clusters_at_once(&self, kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError>;
     fn begin_capture(&self) -> Result<(), DeviceError>;
     fn end_capture(&self) -> Result<Graph, DeviceError>;
     fn run(&self, graph: &Graph) -> Result<(), DeviceError>;
-    fn event(&self) -> Result<Event, DeviceError>;
-    fn record(&self, event: &Event) -> Result<(), DeviceError>;
+    fn event(&self) -> Result<DeviceEvent, DeviceError>;
+    fn record(&self, event: &DeviceEvent) -> Result<(), DeviceError>;
     fn synchronize(&self) -> Result<(), DeviceError>;
     /// Joins a group of the device's collective library; returns when all ranks have joined.
-    fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn Collective>, DeviceError>;
+    fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn CollectiveDriver>, DeviceError>;
     /// A plan of the device's matrix library that computes `parts` partial sums; `None` without
     /// such a library.
     fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError>;
 }
 
 /// A device's membership in a group of its collective library.
-pub trait Collective: Send + Sync {
+pub trait CollectiveDriver: Send + Sync {
     fn library(&self) -> String;
     /// # Safety
     /// `to` is device memory of at least that many elements.
@@ -146,16 +146,16 @@ pub trait Collective: Send + Sync {
 
 /// An argument in the memory layout of a kernel parameter.
 #[repr(align(128))]
-pub(super) struct Value([u8; 128]);
+pub(super) struct KernelArgument([u8; 128]);
 
-impl Value {
+impl KernelArgument {
     /// Its address, for a launch.
     pub(super) fn pointer(&mut self) -> *mut c_void {
         self.0.as_mut_ptr().cast()
     }
 }
 
-impl From<Arg> for Value {
+impl From<Arg> for KernelArgument {
     fn from(argument: Arg) -> Self {
         // The driver reads only as many bytes as the kernel's parameter has.
         let mut value = Self([0; 128]);

@@ -17,8 +17,8 @@ use std::{
 use libloading::Library;
 
 use super::{
-    Arg, Axis, DeviceError, Geometry, GroupId, KernelFile, Properties, Tiles,
-    driver::{Collective, Driver, Event, Graph, KernelHandle, Link, Mark, Value},
+    Arg, DeviceError, Geometry, GroupId, KernelFile, Properties, TiledAxis, Tiles,
+    driver::{CollectiveDriver, DeviceEvent, Driver, Graph, KernelArgument, KernelHandle, Link, Mark},
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -29,7 +29,7 @@ const MULTIPROCESSORS: usize = 4;
 /// The number that every GPU with clusters supports.
 const MOST_CLUSTER: usize = 8;
 
-type Entry = unsafe extern "C" fn(*const u32, *const u32, u32, *mut *mut c_void);
+type KernelEntry = unsafe extern "C" fn(*const u32, *const u32, u32, *mut *mut c_void);
 
 struct Emulator {
     compiler: String,
@@ -39,7 +39,7 @@ struct Emulator {
 }
 
 struct EmulatedKernel {
-    entry: Entry,
+    entry: KernelEntry,
     name: String,
     /// Keeps the code loaded.
     _library: Arc<Library>,
@@ -47,7 +47,7 @@ struct EmulatedKernel {
 
 /// An operation of a graph.
 enum Operation {
-    Launch { entry: Entry, _library: Arc<Library>, geometry: Geometry, arguments: Vec<Arg> },
+    Launch { entry: KernelEntry, _library: Arc<Library>, geometry: Geometry, arguments: Vec<Arg> },
     Fill { to: u64, byte: u8, bytes: usize },
     Copy { to: u64, from: u64, bytes: usize },
 }
@@ -178,8 +178,8 @@ impl Operation {
     unsafe fn run(&self) {
         match self {
             Self::Launch { entry, geometry, arguments, .. } => {
-                let mut values: Vec<Value> = arguments.iter().copied().map(Value::from).collect();
-                let mut pointers: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
+                let mut values: Vec<KernelArgument> = arguments.iter().copied().map(KernelArgument::from).collect();
+                let mut pointers: Vec<*mut c_void> = values.iter_mut().map(KernelArgument::pointer).collect();
                 let block = [geometry.block, 1, 1];
                 // SAFETY: the entry reads as many arguments as its kernel has; the caller promises
                 // that they fit.
@@ -285,7 +285,7 @@ impl Driver for Emulator {
         let library = self.library(file, options)?;
         let symbol = format!("spectune_launch_{name}");
         // SAFETY: `EMULATED_KERNEL` gives every kernel an entry of this type.
-        let entry = unsafe { library.get::<Entry>(symbol.as_bytes()) };
+        let entry = unsafe { library.get::<KernelEntry>(symbol.as_bytes()) };
         let entry =
             *entry.map_err(|error| failed(&format!("looking for the kernel {name} in {}", file.name), error))?;
         Ok(Arc::new(EmulatedKernel { entry, name: name.into(), _library: library }))
@@ -312,7 +312,7 @@ impl Driver for Emulator {
         Ok(())
     }
 
-    fn tiles(&self, address: u64, axes: &[Axis]) -> Result<Tiles, DeviceError> {
+    fn tiles(&self, address: u64, axes: &[TiledAxis]) -> Result<Tiles, DeviceError> {
         let mut words = [0; 16];
         words[..2].copy_from_slice(&[address, axes.len() as u64]);
         for (words, axis) in words[2..].chunks_exact_mut(3).zip(axes) {
@@ -348,11 +348,11 @@ impl Driver for Emulator {
         Ok(())
     }
 
-    fn event(&self) -> Result<Event, DeviceError> {
-        Ok(Event(Arc::new(Moment(Mutex::new(Instant::now())))))
+    fn event(&self) -> Result<DeviceEvent, DeviceError> {
+        Ok(DeviceEvent(Arc::new(Moment(Mutex::new(Instant::now())))))
     }
 
-    fn record(&self, event: &Event) -> Result<(), DeviceError> {
+    fn record(&self, event: &DeviceEvent) -> Result<(), DeviceError> {
         if let Some(moment) = event.0.as_any().downcast_ref::<Moment>() {
             *moment.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         }
@@ -363,7 +363,7 @@ impl Driver for Emulator {
         Ok(())
     }
 
-    fn join(&self, _id: &GroupId, _rank: usize, _ranks: usize) -> Result<Arc<dyn Collective>, DeviceError> {
+    fn join(&self, _id: &GroupId, _rank: usize, _ranks: usize) -> Result<Arc<dyn CollectiveDriver>, DeviceError> {
         Err(failed("joining a group", "the emulator has no library for it"))
     }
 

@@ -42,7 +42,7 @@ pub type Words = [u64; 8];
 
 /// An algorithm of the library for a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Algorithm {
+pub struct MatmulAlgorithm {
     /// The library's encoding.
     pub words: Words,
     /// Bytes of workspace.
@@ -51,7 +51,7 @@ pub struct Algorithm {
 
 /// A property in which algorithms of one kind differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Axis {
+pub enum AlgorithmProperty {
     /// Rows and columns of the result that a block computes.
     Tile,
     /// Blocks that share the data they read.
@@ -73,11 +73,11 @@ pub trait MatmulPlan: Send + Sync {
     ///
     /// # Errors
     /// When the library has none for these shapes.
-    fn algorithms(&self, most: usize) -> Result<Vec<Algorithm>, DeviceError>;
+    fn algorithms(&self, most: usize) -> Result<Vec<MatmulAlgorithm>, DeviceError>;
 
     /// The algorithm with every other setting that the library has on an axis, without split-k. The
     /// library may reject many of them.
-    fn variants(&self, words: Words, axis: Axis) -> Vec<Words>;
+    fn variants(&self, words: Words, axis: AlgorithmProperty) -> Vec<Words>;
 
     /// Number of waves in which an algorithm fills the device, as the library counts it; `None` if
     /// it cannot run it.

@@ -50,7 +50,7 @@ pub struct Played<'a> {
 
 /// Outputs of [`Kernels::accept`]; `most` as in [`AcceptInputs`].
 #[derive(Clone, Copy, Debug)]
-pub struct Acceptance<'a> {
+pub struct AcceptOutputs<'a> {
     /// The accepted nodes, int32 `[batch, most]`.
     pub node: Slice<'a>,
     /// The produced tokens, for the host.
@@ -236,10 +236,10 @@ impl Kernels {
     pub fn accept(
         &self,
         ways: AcceptInputs<'_>,
-        acceptance: Acceptance<'_>,
+        acceptance: AcceptOutputs<'_>,
         sequences: Sequences<'_>,
     ) -> Result<(), DeviceError> {
-        let (AcceptInputs { batch, most, .. }, Acceptance { rows, .. }) = (ways, acceptance);
+        let (AcceptInputs { batch, most, .. }, AcceptOutputs { rows, .. }) = (ways, acceptance);
         ways.check(sequences)?;
         check_ints(acceptance.last_row, batch)?;
         for values in [acceptance.node, acceptance.moves.from, acceptance.moves.to, acceptance.row_source] {

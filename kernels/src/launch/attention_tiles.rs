@@ -93,7 +93,7 @@ struct Variant {
 
 /// A kernel and its geometry.
 #[derive(Clone, Copy)]
-struct Choice {
+struct TileKernel {
     file: KernelFile,
     name: &'static str,
     /// Whether it includes [`Kernels::rotate_and_write`].
@@ -295,10 +295,10 @@ impl Kernels {
 /// The kernel for `together` groups of this many pairs: the widest that the pairs fill, or a
 /// narrower one if the blocks would leave multiprocessors idle; keys are then read several times,
 /// from the L2 cache.
-fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, variant: Variant) -> Choice {
+fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, variant: Variant) -> TileKernel {
     let Variant { wide, fp8 } = variant;
     // Each warp's sums of 8 pairs, and with splits a record per pair.
-    let few = |file, name, rotates, pairs, warps: u32, resident| Choice {
+    let few = |file, name, rotates, pairs, warps: u32, resident| TileKernel {
         file,
         name,
         rotates,
@@ -313,7 +313,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         (false, small) => (if small { 3 } else { 2 }, head_dim * 2 + 16),
         (true, small) => (if small { 5 } else { 4 }, head_dim + 16),
     };
-    let tiles = |name, pairs: usize, warps: u32, resident| Choice {
+    let tiles = |name, pairs: usize, warps: u32, resident| TileKernel {
         file: FILE,
         name,
         rotates: false,
@@ -324,7 +324,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         resident: if head_dim <= 128 { resident } else { 1 },
     };
     // Tiles of 64 keys and values, and the queries.
-    let by_group = Choice {
+    let by_group = TileKernel {
         file: WIDE_FILE,
         name: "attention_wide",
         rotates: false,
@@ -335,8 +335,12 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         resident: 2,
     };
     // Four such tiles.
-    let by_two =
-        Choice { name: "attention_wide_by_two", threads: 256, shared: (4 * 2 * 64 + 64) * head_dim * 2, ..by_group };
+    let by_two = TileKernel {
+        name: "attention_wide_by_two",
+        threads: 256,
+        shared: (4 * 2 * 64 + 64) * head_dim * 2,
+        ..by_group
+    };
     let fits_resident = |width: usize, resident| together * pairs.div_ceil(width) <= resident * multiprocessors;
     let fits = |width| fits_resident(width, 1);
     match head_dim <= MOST_OF_FEW {

@@ -10,7 +10,7 @@
 //! few rows at every size. Shared experts are further experts of weight 1.
 
 use super::{
-    Added, Kernels, Parts, QuantiseRows, QuantiseTo, RowForm, RowScales, Rows, WeightScales, Weights, address,
+    Added, Kernels, Parts, QuantiseRows, QuantiseTo, RowForm, RowScales, Rows, WeightScales, WeightType, address,
     check_ints, grid, int, mxfp4_scale_bytes,
 };
 use crate::{
@@ -64,7 +64,7 @@ pub struct ExpertsShape {
     /// Outputs of gate and up of an expert.
     pub intermediate: usize,
     /// The type of the experts' weights.
-    pub weights: Weights,
+    pub weights: WeightType,
     /// How an expert joins gate and up.
     pub activation: GateActivation,
     /// Whether router and experts have biases.
@@ -207,9 +207,9 @@ impl ExpertsShape {
             return Some(format!("{:?} does not fit {} experts", self.router, self.routed));
         }
         let unit = match self.weights {
-            Weights::Plain => 8,
-            Weights::Fp8 => 16,
-            Weights::Mxfp4 => MXFP4_BLOCK,
+            WeightType::Plain => 8,
+            WeightType::Fp8 => 16,
+            WeightType::Mxfp4 => MXFP4_BLOCK,
         };
         let width = [self.hidden, self.intermediate].into_iter().find(|width| !width.is_multiple_of(unit))?;
         Some(format!("experts of width {width}, which is not a multiple of {unit}"))
@@ -276,7 +276,7 @@ impl Kernels {
             4..=15 => ExpertKernels::Few(16),
             _ if one_order || (rows <= MOST_FEW_ROWS && mean < 32) => ExpertKernels::Few(32),
             // Smaller than plain weights', see `experts.cu`.
-            _ if shape.weights != Weights::Plain || rows * shape.router.top_k < 64 * shape.routed => {
+            _ if shape.weights != WeightType::Plain || rows * shape.router.top_k < 64 * shape.routed => {
                 ExpertKernels::Many(64)
             }
             _ => ExpertKernels::Many(128),
@@ -485,14 +485,14 @@ impl Kernels {
                     (_, false) => "experts_down_128",
                 };
                 let (warps, shares, stages) = match (tile, shape.weights) {
-                    (_, Weights::Plain) if narrow => (2, 1, 8),
+                    (_, WeightType::Plain) if narrow => (2, 1, 8),
                     _ if narrow => (2, 4, 2),
-                    (16 | 128, _) | (64, Weights::Fp8 | Weights::Mxfp4) => (8, 1, 3),
+                    (16 | 128, _) | (64, WeightType::Fp8 | WeightType::Mxfp4) => (8, 1, 3),
                     _ => (8, 1, 4),
                 };
                 // Of a stage: 16 rows of weights of each warp, in MXFP4 their scales, and rows of x
                 // of as many inputs.
-                let row = if shape.weights == Weights::Mxfp4 { 64 + 4 } else { 128 };
+                let row = if shape.weights == WeightType::Mxfp4 { 64 + 4 } else { 128 };
                 let block_outputs = 16 * warps;
                 let shared = shares * stages * (block_outputs * row + tile * shape.weights.piece() * 2);
                 let pieces = outputs.div_ceil(if gated { block_outputs / 2 } else { block_outputs });
@@ -509,8 +509,8 @@ impl Kernels {
     fn check_experts(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
         let Experts { shape, weights, x, rows, work, products, by, .. } = experts;
         let tiles = match by {
-            ExpertKernels::Float => self.element == Element::F32 && shape.weights != Weights::Fp8,
-            ExpertKernels::Many(128) if shape.weights != Weights::Plain => false,
+            ExpertKernels::Float => self.element == Element::F32 && shape.weights != WeightType::Fp8,
+            ExpertKernels::Many(128) if shape.weights != WeightType::Plain => false,
             ExpertKernels::Narrow => self.element != Element::F32,
             ExpertKernels::Few(tile) => self.element != Element::F32 && [8, 16, 32].contains(&tile),
             ExpertKernels::Many(tile) => self.element != Element::F32 && [64, 128].contains(&tile),
@@ -523,7 +523,7 @@ impl Kernels {
             return Err(DeviceError::Shape(format!("experts of {rows} rows of {name} are not computed by {by:?}")));
         }
         let as_values = |products: ExpertProducts<'_>| products.to.iter().all(|to| to.form == RowForm::Values);
-        if products.is_some_and(|products| shape.weights != Weights::Fp8 || !as_values(products)) {
+        if products.is_some_and(|products| shape.weights != WeightType::Fp8 || !as_values(products)) {
             return Err(DeviceError::Shape("rows in FP8 of experts are values, for weights in FP8".into()));
         }
         self.check_rows(x, rows, shape.hidden)?;
@@ -535,12 +535,12 @@ impl Kernels {
         let matrix = shape.weights.bytes(self.element, shape.experts() * shape.intermediate * shape.hidden);
         let (both, hidden) = (shape.experts() * 2 * shape.intermediate, shape.experts() * shape.hidden);
         match (weights.scales, weights.mxfp4_scales, shape.weights) {
-            (None, None, Weights::Plain) => {}
-            (Some([gate_up, down]), None, Weights::Fp8) => {
+            (None, None, WeightType::Plain) => {}
+            (Some([gate_up, down]), None, WeightType::Fp8) => {
                 gate_up.check(both, shape.hidden)?;
                 down.check(hidden, shape.intermediate)?;
             }
-            (None, Some([gate_up, down]), Weights::Mxfp4) => {
+            (None, Some([gate_up, down]), WeightType::Mxfp4) => {
                 gate_up.check(mxfp4_scale_bytes(both, shape.hidden))?;
                 down.check(mxfp4_scale_bytes(hidden, shape.intermediate))?;
             }

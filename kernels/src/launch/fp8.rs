@@ -16,7 +16,7 @@ const CHUNK: usize = 16;
 
 /// The type of the weights of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Weights {
+pub enum WeightType {
     /// The element type of everything else.
     #[default]
     Plain,
@@ -57,9 +57,9 @@ pub struct RowScales<'a> {
     pub form: RowForm,
 }
 
-impl Weights {
+impl WeightType {
     /// FP8 if there are scales of some layout, else plain.
-    pub fn of(layout: Option<Fp8Scales>) -> Self {
+    pub fn from_scales(layout: Option<Fp8Scales>) -> Self {
         layout.map_or(Self::Plain, |_| Self::Fp8)
     }
 

@@ -193,7 +193,7 @@ impl Kernels {
         x.check(rows * dims.query_width() * element)?;
         absorb.check(heads * rank * nope * element)?;
         rotary.check(rows, dims.rotated)?;
-        let (kernel, blocks) = self.of_heads(
+        let (kernel, blocks) = self.heads_kernel(
             ["latent_queries_1", "latent_queries_2", "latent_queries_8"],
             "latent_queries",
             &dims,
@@ -231,7 +231,7 @@ impl Kernels {
         out.check(rows * heads * value * element)?;
         x.check(rows * heads * rank * element)?;
         expand.check(heads * value * rank * element)?;
-        let (kernel, blocks) = self.of_heads(
+        let (kernel, blocks) = self.heads_kernel(
             ["latent_values_1", "latent_values_2", "latent_values_8"],
             "latent_values",
             &dims,
@@ -245,7 +245,7 @@ impl Kernels {
 
     /// The kernel for a product with this many outputs per head, by the number of rows that it
     /// takes at a time, and its blocks.
-    fn of_heads(
+    fn heads_kernel(
         &self,
         [few, some, many]: [&'static str; 3],
         float: &'static str,

@@ -46,7 +46,7 @@ pub struct LatentAttention<'a> {
 }
 
 /// An attention kernel and its geometry.
-struct Choice {
+struct LatentKernel {
     file: KernelFile,
     options: Vec<String>,
     name: &'static str,
@@ -102,10 +102,10 @@ fn suits_wide(element: Element, dims: &LatentDims, properties: &Properties) -> b
 
 /// The kernel with the largest blocks that the heads and shared memory allow. The smallest fits
 /// every supported device.
-fn choose(element: Element, dims: &LatentDims, properties: &Properties) -> Choice {
+fn choose(element: Element, dims: &LatentDims, properties: &Properties) -> LatentKernel {
     if suits_wide(element, dims, properties) {
         let (options, shared) = (options(element, dims), shared_by_groups(dims));
-        return Choice { file: WIDE_FILE, options, name: "latent_wide", heads: 64, threads: 256, shared };
+        return LatentKernel { file: WIDE_FILE, options, name: "latent_wide", heads: 64, threads: 256, shared };
     }
     let keys = keys(dims, properties);
     let options = [options(element, dims), vec![format!("-DKEYS={keys}")]].concat();
@@ -115,7 +115,7 @@ fn choose(element: Element, dims: &LatentDims, properties: &Properties) -> Choic
         .find(|(_, heads)| fits(*heads))
         .unwrap_or(("latent_attention_16", 16));
     let threads = if heads == 64 { 256 } else { 128 };
-    Choice { file: FILE, options, name, heads, threads, shared: shared(heads, keys, dims) }
+    LatentKernel { file: FILE, options, name, heads, threads, shared: shared(heads, keys, dims) }
 }
 
 impl Kernels {

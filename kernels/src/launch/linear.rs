@@ -5,7 +5,7 @@
 //! [`linear_group`](super::linear_group) (5 to 32 rows of wide layers) and
 //! [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
 
-use super::{Kernels, RowForm, RowScales, Rows, WeightScales, Weights, address, check_ints, grid, int};
+use super::{Kernels, RowForm, RowScales, Rows, WeightScales, WeightType, address, check_ints, grid, int};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -97,7 +97,7 @@ pub struct Parts<'a> {
 
 /// How a layer is divided into blocks. A function of the layer and the device, not of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Deal {
+pub(super) struct LinearPartition {
     /// Warps per block, each with 16 outputs.
     pub(super) warps: usize,
     /// Inputs of a part.
@@ -107,8 +107,8 @@ pub(super) struct Deal {
 
 impl Linear<'_> {
     /// The type of its weights.
-    pub(crate) fn weights(self) -> Weights {
-        if self.scales.is_some() { Weights::Fp8 } else { Weights::Plain }
+    pub(crate) fn weights(self) -> WeightType {
+        if self.scales.is_some() { WeightType::Fp8 } else { WeightType::Plain }
     }
 
     /// Rejects FP8 weights, for kernels that only read plain ones.
@@ -178,16 +178,16 @@ impl Kernels {
 
     /// Number of parts in which [`linear_in_parts`](Self::linear_in_parts) leaves the sums of a
     /// layer.
-    pub fn parts_of(&self, inputs: usize, outputs: usize, weights: Weights) -> usize {
+    pub fn parts_of(&self, inputs: usize, outputs: usize, weights: WeightType) -> usize {
         if self.element == Element::F32 {
             1
         } else {
-            self.deal_of_ring([inputs, outputs], Self::MOST_PARTS, weights).parts
+            self.ring_partition([inputs, outputs], Self::MOST_PARTS, weights).parts
         }
     }
 
-    fn deal_of_ring(&self, [inputs, sums]: [usize; 2], most_parts: usize, weights: Weights) -> Deal {
-        deal(self.device.properties(), BLOCKS, [inputs, sums], most_parts, weights.piece())
+    fn ring_partition(&self, [inputs, sums]: [usize; 2], most_parts: usize, weights: WeightType) -> LinearPartition {
+        partition(self.device.properties(), BLOCKS, [inputs, sums], most_parts, weights.piece())
     }
 
     /// `y = x · weightᵀ + bias`; the summation order of a row does not depend on the others.
@@ -202,12 +202,12 @@ impl Kernels {
             linear.check_scaled()?;
             return self.launch_float(linear);
         }
-        let deal = self.deal_of_ring([inputs, outputs], Self::MOST_PARTS, linear.weights());
-        if deal.parts > 1 {
-            return self.launch_ring("linear_64_all", 64, linear, Deal { parts: 1, ..deal }, outputs);
+        let partition = self.ring_partition([inputs, outputs], Self::MOST_PARTS, linear.weights());
+        if partition.parts > 1 {
+            return self.launch_ring("linear_64_all", 64, linear, LinearPartition { parts: 1, ..partition }, outputs);
         }
         let (name, tile) = kernel_for(rows, false);
-        self.launch_ring(name, tile, linear, deal, outputs)
+        self.launch_ring(name, tile, linear, partition, outputs)
     }
 
     /// As [`linear`](Self::linear), with the same bits once `y`, here float
@@ -223,12 +223,12 @@ impl Kernels {
             let name = self.element.name();
             return Err(DeviceError::Shape(format!("{rows} rows of {name} are not multiplied in parts")));
         }
-        let deal = self.deal_of_ring([inputs, outputs], Self::MOST_PARTS, linear.weights());
+        let partition = self.ring_partition([inputs, outputs], Self::MOST_PARTS, linear.weights());
         let linear = Linear { y_is_float: true, ..linear };
-        self.check_linear(linear, deal.parts, outputs)?;
+        self.check_linear(linear, partition.parts, outputs)?;
         let (name, tile) = kernel_for(rows, false);
-        self.launch_ring(name, tile, linear, deal, outputs)?;
-        Ok(Parts { at: y.range(0..deal.parts * rows * outputs * 4), count: deal.parts })
+        self.launch_ring(name, tile, linear, partition, outputs)?;
+        Ok(Parts { at: y.range(0..partition.parts * rows * outputs * 4), count: partition.parts })
     }
 
     /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the
@@ -244,28 +244,34 @@ impl Kernels {
         }
         self.check_linear(linear, 1, 2 * outputs)?;
         let (name, tile) = kernel_for(rows, true);
-        self.launch_ring(name, tile, linear, self.deal_of_ring([inputs, 2 * outputs], 1, linear.weights()), 2 * outputs)
+        self.launch_ring(
+            name,
+            tile,
+            linear,
+            self.ring_partition([inputs, 2 * outputs], 1, linear.weights()),
+            2 * outputs,
+        )
     }
 
     /// Whether [`linear_pairs`](Self::linear_pairs) is faster for an FP8 layer: with 9 to 32 rows.
-    pub fn suits_pairs(&self, rows: usize, weights: Weights) -> bool {
-        weights == Weights::Fp8 && self.element != Element::F32 && (9..=MOST_ROWS_TO_SCALE).contains(&rows)
+    pub fn suits_pairs(&self, rows: usize, weights: WeightType) -> bool {
+        weights == WeightType::Fp8 && self.element != Element::F32 && (9..=MOST_ROWS_TO_SCALE).contains(&rows)
     }
 
     /// Number of parts in which [`linear_pairs`](Self::linear_pairs) leaves the sums of a layer, if
     /// it may leave several.
     pub fn parts_of_pairs(&self, inputs: usize, outputs: usize) -> usize {
-        self.deal_of_pairs([inputs, outputs], Self::MOST_PARTS).parts
+        self.pairs_partition([inputs, outputs], Self::MOST_PARTS).parts
     }
 
-    /// As `deal`, for blocks of 128 outputs, the number of eight warps elsewhere.
-    fn deal_of_pairs(&self, [inputs, sums]: [usize; 2], most_parts: usize) -> Deal {
+    /// As `partition`, for blocks of 128 outputs, the number of eight warps elsewhere.
+    fn pairs_partition(&self, [inputs, sums]: [usize; 2], most_parts: usize) -> LinearPartition {
         let places = BLOCKS * self.device.properties().multiprocessors;
         let cost = |(share, parts): &(usize, usize)| (sums.div_ceil(PAIRS_OUTPUTS) * parts).div_ceil(places) * share;
-        let piece = Weights::Fp8.piece();
+        let piece = WeightType::Fp8.piece();
         let best = shares(inputs, most_parts, piece).min_by_key(cost);
         let (share, parts) = best.unwrap_or((inputs.next_multiple_of(piece), 1));
-        Deal { warps: PAIRS_OUTPUTS / 16, share, parts }
+        LinearPartition { warps: PAIRS_OUTPUTS / 16, share, parts }
     }
 
     /// `y = x · weightᵀ + bias` of 9 to 32 rows with an FP8 weight, in a separate summation order.
@@ -276,11 +282,11 @@ impl Kernels {
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.
     pub fn linear_pairs<'a>(&self, linear: Linear<'a>, most_parts: usize) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let deal = self.deal_of_pairs([inputs, outputs], most_parts);
-        let linear = Linear { y_is_float: y_is_float || deal.parts > 1, ..linear };
-        self.launch_pairs(linear, deal, outputs, ["linear_16_pairs", "linear_32_pairs"])?;
-        let parts = || Parts { at: y.range(0..deal.parts * rows * outputs * 4), count: deal.parts };
-        Ok((deal.parts > 1).then(parts))
+        let partition = self.pairs_partition([inputs, outputs], most_parts);
+        let linear = Linear { y_is_float: y_is_float || partition.parts > 1, ..linear };
+        self.launch_pairs(linear, partition, outputs, ["linear_16_pairs", "linear_32_pairs"])?;
+        let parts = || Parts { at: y.range(0..partition.parts * rows * outputs * 4), count: partition.parts };
+        Ok((partition.parts > 1).then(parts))
     }
 
     /// `y = silu(x · gateᵀ) · (x · upᵀ)` likewise: the weight is `[2 · outputs, inputs]`, gate
@@ -290,14 +296,14 @@ impl Kernels {
     /// As [`linear_pairs`](Self::linear_pairs).
     pub fn linear_pairs_gated(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
         let sums = 2 * linear.outputs;
-        let deal = self.deal_of_pairs([linear.inputs, sums], 1);
-        self.launch_pairs(linear, deal, sums, ["linear_16_pairs_gated", "linear_32_pairs_gated"])
+        let partition = self.pairs_partition([linear.inputs, sums], 1);
+        self.launch_pairs(linear, partition, sums, ["linear_16_pairs_gated", "linear_32_pairs_gated"])
     }
 
     fn launch_pairs(
         &self,
         linear: Linear<'_>,
-        deal: Deal,
+        partition: LinearPartition,
         sums: usize,
         [of_16, of_32]: [&'static str; 2],
     ) -> Result<(), DeviceError> {
@@ -308,9 +314,9 @@ impl Kernels {
                 "{rows} rows of {name} are not multiplied by the kernels of pairs"
             )));
         }
-        self.check_linear(linear, deal.parts, sums)?;
+        self.check_linear(linear, partition.parts, sums)?;
         let (name, tile) = if rows <= 16 { (of_16, 16) } else { (of_32, 32) };
-        self.launch_ring(name, tile, linear, deal, sums)
+        self.launch_ring(name, tile, linear, partition, sums)
     }
 
     pub(super) fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
@@ -365,26 +371,27 @@ impl Kernels {
         name: &'static str,
         tile: usize,
         linear: Linear<'_>,
-        deal: Deal,
+        partition: LinearPartition,
         sums: usize,
     ) -> Result<(), DeviceError> {
         if tile > MOST_ROWS_TO_SCALE {
             linear.check_scaled()?;
         }
         linear.check_values()?;
-        let blocks = [linear.rows.div_ceil(tile), sums.div_ceil(16 * deal.warps), deal.parts];
+        let blocks = [linear.rows.div_ceil(tile), sums.div_ceil(16 * partition.warps), partition.parts];
         let weights = linear.weights();
-        let stage = deal.warps * 16 * ROW + tile * weights.piece() * 2;
+        let stage = partition.warps * 16 * ROW + tile * weights.piece() * 2;
         let shared = stages(self.device.properties(), tile, weights) * stage;
         // A warp of a pairs kernel has two tiles of outputs.
         let is_pairs = name.contains("pairs");
-        let warps = if is_pairs { deal.warps / 2 } else { deal.warps };
+        let warps = if is_pairs { partition.warps / 2 } else { partition.warps };
         let geometry = grid(blocks, warps as u32 * 32, shared);
         let width = linear.inputs.min(linear.outputs);
         let pause = if linear.rows > FEW_ROWS { self.pause(width, PAUSE) } else { 0 };
         let of_weights = WeightScales::arguments(linear.scales, linear.inputs);
         let arguments =
-            [&linear.arguments()[..], &linear.scale_arguments(), &[int(deal.share), int(pause)], &of_weights].concat();
+            [&linear.arguments()[..], &linear.scale_arguments(), &[int(partition.share), int(pause)], &of_weights]
+                .concat();
         let plain = options(self.element, self.device.properties());
         let (file, options) = if is_pairs { (PAIRS_FILE, plain) } else { (FILE, weights.options(plain)) };
         let kernel = self.device.kernel(file, &options, name)?;
@@ -430,7 +437,7 @@ pub(super) fn ring_bytes_per_block(shared_bytes: usize, resident: usize) -> usiz
 }
 
 /// Stages of the ring of a block with this many rows, and the maximum number of outputs.
-fn stages(properties: &Properties, rows: usize, weights: Weights) -> usize {
+fn stages(properties: &Properties, rows: usize, weights: WeightType) -> usize {
     (ring_bytes(properties.shared_bytes) / (WARPS[0] * 16 * ROW + rows * weights.piece() * 2)).min(MOST_STAGES)
 }
 
@@ -460,25 +467,25 @@ pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Ite
 /// Divides a layer so that concurrent blocks, `resident` per multiprocessor, get the same amount of
 /// weights, with as little as possible above a fair share: on an H200, 256 blocks in 264 places are
 /// 4% faster than 224, which leave some multiprocessors with one block and some with two.
-pub(super) fn deal(
+pub(super) fn partition(
     properties: &Properties,
     resident: usize,
     [inputs, sums]: [usize; 2],
     most_parts: usize,
     piece: usize,
-) -> Deal {
+) -> LinearPartition {
     // Cost of a block in addition to its weights, in elements of weights.
     const BLOCK: usize = 4096;
     let places = resident * properties.multiprocessors;
     // Ties go to the first: more warps have more weights in flight.
-    let deals = WARPS
-        .into_iter()
-        .flat_map(|warps| shares(inputs, most_parts, piece).map(move |(share, parts)| Deal { warps, share, parts }));
-    let cost = |deal: &Deal| {
-        let blocks = sums.div_ceil(16 * deal.warps) * deal.parts;
-        blocks.div_ceil(places) * (deal.share * 16 * deal.warps + BLOCK)
+    let partitions = WARPS.into_iter().flat_map(|warps| {
+        shares(inputs, most_parts, piece).map(move |(share, parts)| LinearPartition { warps, share, parts })
+    });
+    let cost = |partition: &LinearPartition| {
+        let blocks = sums.div_ceil(16 * partition.warps) * partition.parts;
+        blocks.div_ceil(places) * (partition.share * 16 * partition.warps + BLOCK)
     };
-    deals.min_by_key(cost).unwrap_or(Deal { warps: 8, share: inputs.next_multiple_of(piece), parts: 1 })
+    partitions.min_by_key(cost).unwrap_or(LinearPartition { warps: 8, share: inputs.next_multiple_of(piece), parts: 1 })
 }
 
 #[cfg(test)]
@@ -501,26 +508,27 @@ pub(super) mod tests {
     #[test]
     fn layers_of_llama_fill_the_places_of_an_h200() {
         for (inputs, sums, most_parts) in [(4096, 6144, 8), (4096, 4096, 8), (4096, 28672, 1), (14336, 4096, 8)] {
-            let deal = deal(&h200(), BLOCKS, [inputs, sums], most_parts, PIECE);
-            let blocks = sums.div_ceil(16 * deal.warps) * deal.parts;
-            assert_eq!(blocks, 256, "{inputs} → {sums}: {deal:?}");
-            assert!(deal.warps >= 6, "{inputs} → {sums}: {deal:?}");
+            let partition = partition(&h200(), BLOCKS, [inputs, sums], most_parts, PIECE);
+            let blocks = sums.div_ceil(16 * partition.warps) * partition.parts;
+            assert_eq!(blocks, 256, "{inputs} → {sums}: {partition:?}");
+            assert!(partition.warps >= 6, "{inputs} → {sums}: {partition:?}");
         }
     }
 
     #[test]
     fn small_layers_stay_whole() {
         for (inputs, sums) in [(8, 8), (64, 4096), (1000, 100)] {
-            let deal = deal(&h200(), BLOCKS, [inputs, sums], Kernels::MOST_PARTS, PIECE);
-            assert_eq!((deal.parts, deal.share), (1, inputs.next_multiple_of(PIECE)), "{inputs} → {sums}");
+            let partition = partition(&h200(), BLOCKS, [inputs, sums], Kernels::MOST_PARTS, PIECE);
+            assert_eq!((partition.parts, partition.share), (1, inputs.next_multiple_of(PIECE)), "{inputs} → {sums}");
         }
     }
 
     #[test]
     fn parts_cover_all_inputs_and_none_is_empty() {
         for inputs in (512..16_384).step_by(8) {
-            for piece in [Weights::Plain, Weights::Fp8].map(Weights::piece) {
-                let Deal { share, parts, .. } = deal(&h200(), BLOCKS, [inputs, 4096], Kernels::MOST_PARTS, piece);
+            for piece in [WeightType::Plain, WeightType::Fp8].map(WeightType::piece) {
+                let LinearPartition { share, parts, .. } =
+                    partition(&h200(), BLOCKS, [inputs, 4096], Kernels::MOST_PARTS, piece);
                 assert!(
                     share.is_multiple_of(piece) && (parts - 1) * share < inputs && parts * share >= inputs,
                     "{inputs}"
@@ -535,8 +543,8 @@ pub(super) mod tests {
             assert!(blocks * (ring_bytes(shared_bytes) + 1024) <= shared_bytes);
             // Copies have to be in flight while a stage is used.
             let properties = Properties { shared_bytes, ..h200() };
-            assert!(stages(&properties, MOST_ROWS, Weights::Plain) >= 3, "{shared_bytes}");
-            assert!(stages(&properties, MOST_ROWS, Weights::Fp8) >= 2, "{shared_bytes}");
+            assert!(stages(&properties, MOST_ROWS, WeightType::Plain) >= 3, "{shared_bytes}");
+            assert!(stages(&properties, MOST_ROWS, WeightType::Fp8) >= 2, "{shared_bytes}");
         }
     }
 }

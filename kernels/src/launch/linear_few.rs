@@ -1,7 +1,7 @@
 //! Linear layers of up to 4 rows: `cuda/linear_few.cu`.
 
 use super::{
-    Kernels, Linear, Rows, Unscaled, WeightScales, Weights, address,
+    Kernels, Linear, Rows, Unscaled, WeightScales, WeightType, address,
     elementwise::NO_ROWS,
     grid, int,
     linear::{BLOCKS, FEW_ROWS, WIDE_LAYER, options, ring_bytes, squares_stride},
@@ -20,7 +20,7 @@ const PAUSE: usize = 500;
 
 /// How a layer is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deal {
+enum OutputPartition {
     /// One block per 16 outputs, with all their inputs.
     Whole,
     /// Two blocks per 16 outputs, each with half of the inputs.
@@ -45,14 +45,14 @@ pub struct Stream<'a> {
 impl Kernels {
     /// Whether [`linear_few`](Self::linear_few) supports a layer, and keeps the device busy with it
     /// where [`linear`](Self::linear) would need several parts.
-    pub fn suits_few(&self, rows: usize, inputs: usize, outputs: usize, weights: Weights) -> bool {
+    pub fn suits_few(&self, rows: usize, inputs: usize, outputs: usize, weights: WeightType) -> bool {
         let in_parts = self.element != Element::F32 && self.parts_of(inputs, outputs, weights) > 1;
-        in_parts && rows <= FEW_ROWS && deal(self.device.properties(), inputs, outputs, weights).is_some()
+        in_parts && rows <= FEW_ROWS && partition(self.device.properties(), inputs, outputs, weights).is_some()
     }
 
     /// Whether [`few_to_stream`](Self::few_to_stream) is faster for adding a layer to the stream
     /// and norming the sum. Its output is not bounded like normed rows, so not for float16.
-    pub fn suits_few_to_stream(&self, rows: usize, inputs: usize, outputs: usize, weights: Weights) -> bool {
+    pub fn suits_few_to_stream(&self, rows: usize, inputs: usize, outputs: usize, weights: WeightType) -> bool {
         self.element == Element::BF16
             && self.is_wide(outputs, WIDE_LAYER)
             && self.suits_few(rows, inputs, outputs, weights)
@@ -104,9 +104,9 @@ impl Kernels {
         self.check_linear(linear, 1, outputs)?;
         let properties = self.device.properties();
         let weights = linear.weights();
-        let (name, blocks) = match deal(properties, inputs, outputs, weights) {
-            Some(Deal::Halved) => (names[1], 2),
-            Some(Deal::Whole) | None => (names[0], 1),
+        let (name, blocks) = match partition(properties, inputs, outputs, weights) {
+            Some(OutputPartition::Halved) => (names[1], 2),
+            Some(OutputPartition::Whole) | None => (names[0], 1),
         };
         let kernel = self.device.kernel(FILE, &weights.options(options(self.element, properties)), name)?;
         let shared =
@@ -121,23 +121,23 @@ impl Kernels {
 }
 
 /// Inputs of a stage: one piece per warp.
-fn piece(weights: Weights) -> usize {
+fn piece(weights: WeightType) -> usize {
     WARPS * weights.piece()
 }
 
 /// Bytes of a stage: 16 rows of weights, whose bytes do not depend on the type, and rows of
 /// two-byte elements.
-fn stage_bytes(weights: Weights) -> usize {
-    OUTPUTS * piece(Weights::Plain) * 2 + FEW_ROWS * piece(weights) * 2
+fn stage_bytes(weights: WeightType) -> usize {
+    OUTPUTS * piece(WeightType::Plain) * 2 + FEW_ROWS * piece(weights) * 2
 }
 
 /// Stages of a ring.
-fn stages(properties: &Properties, weights: Weights) -> usize {
+fn stages(properties: &Properties, weights: WeightType) -> usize {
     ring_bytes(properties.shared_bytes) / stage_bytes(weights)
 }
 
 /// How a layer is divided to keep the device busy, or `None` if that is not possible.
-fn deal(properties: &Properties, inputs: usize, outputs: usize, weights: Weights) -> Option<Deal> {
+fn partition(properties: &Properties, inputs: usize, outputs: usize, weights: WeightType) -> Option<OutputPartition> {
     let places = BLOCKS * properties.multiprocessors;
     let blocks = outputs.div_ceil(OUTPUTS);
     // At least nine in ten places are used in every wave of blocks.
@@ -145,9 +145,9 @@ fn deal(properties: &Properties, inputs: usize, outputs: usize, weights: Weights
     // Blocks load everything at once, so their placement does not matter.
     let at_once = blocks <= places && inputs.div_ceil(piece(weights)) < stages(properties, weights);
     if fill(blocks) || at_once {
-        Some(Deal::Whole)
+        Some(OutputPartition::Whole)
     } else {
-        (properties.most_cluster > 1 && 2 * blocks <= places && fill(2 * blocks)).then_some(Deal::Halved)
+        (properties.most_cluster > 1 && 2 * blocks <= places && fill(2 * blocks)).then_some(OutputPartition::Halved)
     }
 }
 
@@ -159,23 +159,23 @@ mod tests {
     #[test]
     fn layers_of_few_outputs_are_halved_and_those_of_one_ring_are_not() {
         for (inputs, outputs, expected) in [
-            (4096, 4096, Some(Deal::Whole)),
-            (14336, 4096, Some(Deal::Whole)),
+            (4096, 4096, Some(OutputPartition::Whole)),
+            (14336, 4096, Some(OutputPartition::Whole)),
             (4096, 6144, None),
-            (8192, 2048, Some(Deal::Halved)),
-            (2048, 2048, Some(Deal::Whole)),
-            (2048, 3072, Some(Deal::Whole)),
+            (8192, 2048, Some(OutputPartition::Halved)),
+            (2048, 2048, Some(OutputPartition::Whole)),
+            (2048, 3072, Some(OutputPartition::Whole)),
             (4096, 3072, None),
         ] {
-            assert_eq!(deal(&h200(), inputs, outputs, Weights::Plain), expected, "{inputs} → {outputs}");
+            assert_eq!(partition(&h200(), inputs, outputs, WeightType::Plain), expected, "{inputs} → {outputs}");
         }
-        assert_eq!(deal(&Properties { most_cluster: 1, ..h200() }, 8192, 2048, Weights::Plain), None);
+        assert_eq!(partition(&Properties { most_cluster: 1, ..h200() }, 8192, 2048, WeightType::Plain), None);
     }
 
     #[test]
     fn copies_are_under_way_while_a_stage_is_used() {
         for shared_bytes in [232_448, 166_912, 101_376] {
-            for weights in [Weights::Plain, Weights::Fp8] {
+            for weights in [WeightType::Plain, WeightType::Fp8] {
                 let properties = Properties { shared_bytes, ..h200() };
                 assert!(stages(&properties, weights) >= 3, "{shared_bytes}, {weights:?}");
             }

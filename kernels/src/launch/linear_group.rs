@@ -2,7 +2,7 @@
 
 use super::{
     Kernels, Linear, Parts, grid, int,
-    linear::{BLOCKS, Deal, PIECE, WIDE_LAYER, deal, ring_bytes_per_block},
+    linear::{BLOCKS, LinearPartition, PIECE, WIDE_LAYER, partition, ring_bytes_per_block},
     linear_wide::{BARRIERS_BYTES, MOST_STAGES, has_warp_groups, scale_bytes},
 };
 use crate::device::{DeviceError, KernelFile, Split, Tile};
@@ -48,8 +48,8 @@ impl Kernels {
         self.deal_of_group(rows, inputs, outputs, Self::MOST_PARTS).parts
     }
 
-    fn deal_of_group(&self, rows: usize, inputs: usize, sums: usize, most_parts: usize) -> Deal {
-        deal(self.device.properties(), resident(rows, inputs, sums), [inputs, sums], most_parts, PIECE)
+    fn deal_of_group(&self, rows: usize, inputs: usize, sums: usize, most_parts: usize) -> LinearPartition {
+        partition(self.device.properties(), resident(rows, inputs, sums), [inputs, sums], most_parts, PIECE)
     }
 
     /// Whether there is such a kernel for this many sums (two per output of a gated layer).
@@ -68,11 +68,11 @@ impl Kernels {
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.
     pub fn linear_group<'a>(&self, linear: Linear<'a>, most_parts: usize) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let deal = self.deal_of_group(rows, inputs, outputs, most_parts);
-        let linear = Linear { y_is_float: y_is_float || deal.parts > 1, ..linear };
-        self.launch_group(linear, deal, false)?;
-        let parts = || Parts { at: y.range(0..deal.parts * rows * outputs * 4), count: deal.parts };
-        Ok((deal.parts > 1).then(parts))
+        let partition = self.deal_of_group(rows, inputs, outputs, most_parts);
+        let linear = Linear { y_is_float: y_is_float || partition.parts > 1, ..linear };
+        self.launch_group(linear, partition, false)?;
+        let parts = || Parts { at: y.range(0..partition.parts * rows * outputs * 4), count: partition.parts };
+        Ok((partition.parts > 1).then(parts))
     }
 
     /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the
@@ -81,15 +81,15 @@ impl Kernels {
     /// # Errors
     /// As [`linear_group`](Self::linear_group).
     pub fn linear_group_gated(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
-        let deal = self.deal_of_group(linear.rows, linear.inputs, 2 * linear.outputs, 1);
-        self.launch_group(linear, deal, true)
+        let partition = self.deal_of_group(linear.rows, linear.inputs, 2 * linear.outputs, 1);
+        self.launch_group(linear, partition, true)
     }
 
-    fn launch_group(&self, linear: Linear<'_>, deal: Deal, gated: bool) -> Result<(), DeviceError> {
+    fn launch_group(&self, linear: Linear<'_>, partition: LinearPartition, gated: bool) -> Result<(), DeviceError> {
         linear.check_plain()?;
         linear.check_unquantised()?;
         let Linear { rows, inputs, outputs, .. } = linear;
-        let Deal { warps, share, parts } = deal;
+        let LinearPartition { warps, share, parts } = partition;
         let sums = if gated { 2 * outputs } else { outputs };
         let kernel = kernel_for(rows).filter(|_| self.has_group(rows, inputs, sums));
         let Some((most_rows, [plain, of_gated])) = kernel else {
@@ -171,8 +171,8 @@ mod tests {
     fn narrow_layers_of_many_rows_have_a_block_for_each_multiprocessor() {
         for (inputs, sums, most_parts) in [(2048, 3072, 8), (2048, 2048, 8), (2048, 16384, 1), (8192, 2048, 8)] {
             let blocks = |rows| {
-                let deal = deal(&h200(), resident(rows, inputs, sums), [inputs, sums], most_parts, PIECE);
-                sums.div_ceil(16 * deal.warps) * deal.parts
+                let partition = partition(&h200(), resident(rows, inputs, sums), [inputs, sums], most_parts, PIECE);
+                sums.div_ceil(16 * partition.warps) * partition.parts
             };
             assert!((96..=132).contains(&blocks(32)), "{inputs} → {sums}: {} blocks", blocks(32));
             assert!((128..=264).contains(&blocks(16)), "{inputs} → {sums}: {} blocks", blocks(16));

@@ -2,14 +2,14 @@
 //! `cuda/linear_products.cu`.
 
 use super::{
-    Kernels, Linear, RowForm, RowScales, WeightScales, Weights, Wide, address,
+    Kernels, Linear, RowForm, RowScales, WeightScales, WeightType, Wide, address,
     fp8::has_blocks,
     grid, int,
     linear::shares,
     linear_wide::{BARRIERS_BYTES, MOST_STAGES, by_cost, has_warp_groups},
 };
 use crate::{
-    device::{Arg, DeviceError, KernelFile, Matrix, Properties, Slice, Split, Tile},
+    device::{Arg, DeviceError, DeviceMatrix, KernelFile, Properties, Slice, Split, Tile},
     reference::{Fp8Rows, Fp8Scales},
 };
 
@@ -71,7 +71,7 @@ impl Kernels {
         if !has_warp_groups(self.element, properties) || !multiples || rows < LEAST_ROWS {
             return Vec::new();
         }
-        deals(properties, rows, [inputs, columns], most_parts, scales_blocks(weights, of_rows))
+        partitions(properties, rows, [inputs, columns], most_parts, scales_blocks(weights, of_rows))
     }
 
     /// Launches a layer with a division of [`wide_products`](Self::wide_products).
@@ -130,7 +130,7 @@ impl Kernels {
     ) -> Result<Vec<Arg>, DeviceError> {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, needed, .. } = linear;
         // In pairs of bytes.
-        let pairs = |at, rows| Matrix { at, rows, columns: inputs / 2, stride: inputs / 2 };
+        let pairs = |at, rows| DeviceMatrix { at, rows, columns: inputs / 2, stride: inputs / 2 };
         Ok(vec![
             address(y),
             Arg::Int(y_is_float.into()),
@@ -167,7 +167,7 @@ fn stages(shared_bytes: usize, stage_bytes: usize) -> usize {
 
 /// The possible divisions of a layer among multiprocessors that run one block at a time, in order
 /// of cost.
-fn deals(
+fn partitions(
     properties: &Properties,
     rows: usize,
     [inputs, all_columns]: [usize; 2],
@@ -198,7 +198,7 @@ fn deals(
     };
     // Ties go to the first: rows are read less often.
     let tiles = NAMES.into_iter().rev().filter(|names| fits(names.0)).map(|names| (names.0, names.1));
-    by_cost(tiles, shares(inputs, most_parts, Weights::Fp8.piece()), cost)
+    by_cost(tiles, shares(inputs, most_parts, WeightType::Fp8.piece()), cost)
 }
 
 #[cfg(test)]
@@ -213,7 +213,7 @@ mod tests {
         for rows in [32, 64, 128] {
             for (inputs, columns, most_parts, least) in layers {
                 for by_blocks in [false, true] {
-                    let wide = deals(&h200(), rows, [inputs, columns], most_parts, by_blocks)[0];
+                    let wide = partitions(&h200(), rows, [inputs, columns], most_parts, by_blocks)[0];
                     let units = columns.div_ceil(wide.columns) * wide.parts * rows.div_ceil(wide.rows);
                     let places = units.div_ceil(132) * 132;
                     assert!(units * 100 >= places * least, "{rows} rows, {inputs} → {columns}: {wide:?}");

@@ -5,7 +5,7 @@ use super::{
     linear::{PIECE, ring_bytes_per_block, shares},
 };
 use crate::{
-    device::{Arg, DeviceError, Element, KernelFile, Matrix, Properties, Slice, Split, Tile},
+    device::{Arg, DeviceError, DeviceMatrix, Element, KernelFile, Properties, Slice, Split, Tile},
     reference::Fp8Scales,
 };
 
@@ -68,7 +68,7 @@ impl Kernels {
         if !has_warp_groups(self.element, properties) || !multiples || !(LEAST_ROWS..=MOST_ROWS).contains(&rows) {
             return Vec::new();
         }
-        deals(properties.multiprocessors, most_rows(rows), inputs, columns, most_parts)
+        partitions(properties.multiprocessors, most_rows(rows), inputs, columns, most_parts)
     }
 
     /// `y = x · weightᵀ + bias`, with a division that [`wide`](Self::wide) or, for rows in FP8,
@@ -149,10 +149,10 @@ impl Kernels {
         weight_tile: Tile,
     ) -> Result<Vec<Arg>, DeviceError> {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, needed, .. } = linear;
-        let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
+        let x = DeviceMatrix { at: x.at, rows, columns: inputs, stride: x.stride };
         // In pairs of bytes.
         let width = linear.weights().bytes(self.element, inputs) / 2;
-        let weight = Matrix { at: weight, rows: weight_rows, columns: width, stride: width };
+        let weight = DeviceMatrix { at: weight, rows: weight_rows, columns: width, stride: width };
         let arguments = [
             address(y),
             Arg::Int(y_is_float.into()),
@@ -217,7 +217,7 @@ pub(super) fn has_warp_groups(element: Element, properties: &Properties) -> bool
 
 /// The possible divisions of a layer among multiprocessors that run one block at a time, in order
 /// of cost.
-fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize, most_parts: usize) -> Vec<Wide> {
+fn partitions(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize, most_parts: usize) -> Vec<Wide> {
     // In elements of weights, as measured on an H200: the fixed cost of a unit, and of an input
     // regardless of the columns of a unit. In addition, an input costs one for every eight rows.
     const UNIT: usize = 16_384;
@@ -241,12 +241,12 @@ pub(super) fn by_cost(
     shares: impl Iterator<Item = (usize, usize)> + Clone,
     cost: impl Fn(&Wide) -> usize,
 ) -> Vec<Wide> {
-    let mut deals: Vec<Wide> = tiles
+    let mut partitions: Vec<Wide> = tiles
         .flat_map(|(rows, columns)| shares.clone().map(move |(share, parts)| Wide { rows, columns, share, parts }))
         .collect();
-    deals.sort_by_key(cost);
-    deals.dedup();
-    deals
+    partitions.sort_by_key(cost);
+    partitions.dedup();
+    partitions
 }
 
 #[cfg(test)]
@@ -255,7 +255,7 @@ mod tests {
 
     /// The best division on an H200.
     fn best(rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Wide {
-        deals(132, rows, inputs, columns, most_parts)[0]
+        partitions(132, rows, inputs, columns, most_parts)[0]
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn parts_cover_all_inputs_and_none_is_empty() {
         for inputs in (512..16_384).step_by(8) {
-            for Wide { share, parts, .. } in deals(132, 64, inputs, 4096, 8) {
+            for Wide { share, parts, .. } in partitions(132, 64, inputs, 4096, 8) {
                 assert!(share.is_multiple_of(PIECE) && (parts - 1) * share < inputs && parts * share >= inputs);
             }
         }

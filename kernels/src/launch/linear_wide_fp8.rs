@@ -1,7 +1,7 @@
 //! Linear layers of 33 to 512 rows with FP8 weights on Hopper: `cuda/linear_wide_fp8.cu`.
 
 use super::{
-    Kernels, Linear, WeightScales, Weights, grid, int,
+    Kernels, Linear, WeightScales, WeightType, grid, int,
     linear::shares,
     linear_wide::{BARRIERS_BYTES, MOST_STAGES, Wide, by_cost, has_warp_groups, scale_bytes, stages},
 };
@@ -52,7 +52,7 @@ impl Kernels {
         if !has_warp_groups(self.element, properties) || !multiples || !(LEAST_ROWS..=MOST_ROWS).contains(&rows) {
             return Vec::new();
         }
-        deals(properties, rows, [inputs, columns], most_parts, layout)
+        partitions(properties, rows, [inputs, columns], most_parts, layout)
     }
 
     /// Launches a layer with a division of [`wide_fp8`](Self::wide_fp8).
@@ -112,7 +112,7 @@ fn stage_bytes(rows: usize, columns: usize) -> usize {
 
 /// The possible divisions of a layer among multiprocessors that run one block at a time, in order
 /// of cost.
-fn deals(
+fn partitions(
     properties: &Properties,
     rows: usize,
     [inputs, all_columns]: [usize; 2],
@@ -139,7 +139,7 @@ fn deals(
     let fits = |columns: usize| columns == COLUMNS || layout == Fp8Scales::Channels;
     // Ties go to the first: rows are read less often.
     let tiles = NAMES.into_iter().rev().filter(|names| names.0 == tile && fits(names.1)).map(|names| (tile, names.1));
-    by_cost(tiles, shares(inputs, most_parts, Weights::Fp8.piece()), cost)
+    by_cost(tiles, shares(inputs, most_parts, WeightType::Fp8.piece()), cost)
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
         for rows in [64, 128] {
             for (inputs, columns, most_parts, least) in layers {
                 for layout in [Fp8Scales::Channels, Fp8Scales::Blocks] {
-                    let wide = deals(&h200(), rows, [inputs, columns], most_parts, layout)[0];
+                    let wide = partitions(&h200(), rows, [inputs, columns], most_parts, layout)[0];
                     let units = columns.div_ceil(wide.columns) * wide.parts;
                     let places = units.div_ceil(132) * 132;
                     assert!(units * 100 >= places * least, "{rows} rows, {inputs} → {columns}, {layout:?}: {wide:?}");

@@ -17,7 +17,7 @@ pub struct PendingTokens<'a> {
 
 /// Operands of [`Kernels::pending_rows`]: `batch · most` causal rows.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading<'a> {
+pub struct PendingRows<'a> {
     /// Number of requests, without padding.
     pub batch: usize,
     /// Maximum number of pending tokens of a request.
@@ -76,11 +76,11 @@ impl Kernels {
     /// device fails.
     pub fn pending_rows(
         &self,
-        reading: Reading<'_>,
+        reading: PendingRows<'_>,
         pending: PendingTokens<'_>,
         sequences: Sequences<'_>,
     ) -> Result<(), DeviceError> {
-        let Reading { batch, most, rows, .. } = reading;
+        let PendingRows { batch, most, rows, .. } = reading;
         sequences.check()?;
         pending.check(sequences.slots)?;
         if batch == 0 || most == 0 || most > pending.depth {

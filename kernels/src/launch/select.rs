@@ -44,7 +44,7 @@ pub struct Logits<'a> {
 
 /// How the blocks of a cluster share a row.
 #[derive(Clone, Copy)]
-struct Deal {
+struct ClusterPartition {
     blocks: usize,
     /// Values of a share, a multiple of 4.
     length: usize,
@@ -116,7 +116,7 @@ impl Logits<'_> {
 
     /// Divides a row among up to `most` blocks. Length and number of the shares depend on the
     /// vocabulary alone.
-    fn deal(&self, most: usize) -> Deal {
+    fn partition(&self, most: usize) -> ClusterPartition {
         let mut all = MOST_SHARES;
         while all > 1 && self.vocabulary < all * LEAST_SHARE {
             all /= 2;
@@ -125,11 +125,11 @@ impl Logits<'_> {
         while blocks > most.max(1) {
             blocks /= 2;
         }
-        Deal { blocks, length: self.vocabulary.div_ceil(all).next_multiple_of(4), shares: all / blocks }
+        ClusterPartition { blocks, length: self.vocabulary.div_ceil(all).next_multiple_of(4), shares: all / blocks }
     }
 }
 
-impl Deal {
+impl ClusterPartition {
     fn geometry(&self, rows: usize, shared: usize) -> Geometry {
         grid([self.blocks, rows, 1], THREADS, shared).in_clusters(self.blocks)
     }
@@ -161,7 +161,7 @@ impl Kernels {
         if let Some(map) = token_map {
             check_ints(map, logits.vocabulary)?;
         }
-        let deal = self.selecting(logits);
+        let partition = self.selecting(logits);
         let kernel = self.device.kernel(FILE, &[], "top_k_rows")?;
         let arguments = [
             address(ids),
@@ -169,13 +169,13 @@ impl Kernels {
             address(logits.at),
             int(logits.stride),
             int(logits.vocabulary),
-            int(deal.length),
-            int(deal.shares),
+            int(partition.length),
+            int(partition.shares),
             int(count),
             address(token_map.unwrap_or(Slice::NONE)),
         ];
         // SAFETY: lengths are checked above.
-        unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, deal.handed(count)), &arguments) }
+        unsafe { self.device.launch(&kernel, partition.geometry(logits.rows, partition.handed(count)), &arguments) }
     }
 
     /// The index of the largest value of each row, to `chosen`, int32 `[rows]`; [`NOT_FINITE`] if
@@ -186,12 +186,14 @@ impl Kernels {
     pub fn argmax_rows(&self, chosen: Slice<'_>, logits: Logits<'_>) -> Result<(), DeviceError> {
         logits.check()?;
         check_ints(chosen, logits.rows)?;
-        let deal = logits.deal(self.device.properties().most_cluster);
+        let partition = logits.partition(self.device.properties().most_cluster);
         let kernel = self.device.kernel(FILE, &[], "argmax_rows")?;
-        let length = deal.length * deal.shares;
+        let length = partition.length * partition.shares;
         let arguments = [address(chosen), address(logits.at), int(logits.stride), int(logits.vocabulary), int(length)];
         // SAFETY: lengths are checked above.
-        unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, (deal.blocks + 1) * WARPS * 8), &arguments) }
+        unsafe {
+            self.device.launch(&kernel, partition.geometry(logits.rows, (partition.blocks + 1) * WARPS * 8), &arguments)
+        }
     }
 
     /// Log-probabilities of tokens and of the best alternatives, for the slots that request them.
@@ -212,7 +214,7 @@ impl Kernels {
             Some(source) => check_ints(source, rows)?,
             None => Logits { rows, ..logits }.check()?,
         }
-        let deal = self.selecting(Logits { rows, ..logits });
+        let partition = self.selecting(Logits { rows, ..logits });
         let kernel = self.device.kernel(FILE, &[], "logprob_rows")?;
         let arguments = [
             address(logprobs),
@@ -222,8 +224,8 @@ impl Kernels {
             address(logits.at),
             int(logits.stride),
             int(logits.vocabulary),
-            int(deal.length),
-            int(deal.shares),
+            int(partition.length),
+            int(partition.shares),
             int(count),
             address(row_slot),
             address(operands.logprob_count),
@@ -231,11 +233,11 @@ impl Kernels {
         ];
         // SAFETY: lengths are checked above; rows of the source and slots come from the kernels
         // that lay rows out.
-        unsafe { self.device.launch(&kernel, deal.geometry(rows, deal.handed(count)), &arguments) }
+        unsafe { self.device.launch(&kernel, partition.geometry(rows, partition.handed(count)), &arguments) }
     }
 
     /// The division of rows for selecting several values.
-    fn selecting(&self, logits: Logits<'_>) -> Deal {
-        logits.deal(self.device.properties().most_cluster.min(MOST_BLOCKS / logits.rows.max(1)))
+    fn selecting(&self, logits: Logits<'_>) -> ClusterPartition {
+        logits.partition(self.device.properties().most_cluster.min(MOST_BLOCKS / logits.rows.max(1)))
     }
 }

@@ -202,7 +202,7 @@ pub(super) fn attend(queries: &[f32], query_heads: usize, visible: &[Visible<'_>
     let arch = Arch::new();
     let row = |at: usize, output: &mut [f32]| {
         let queries = &queries[at * width..(at + 1) * width];
-        arch.dispatch(Row { queries, visible: visible[at], planes, output });
+        arch.dispatch(AttentionRow { queries, visible: visible[at], planes, output });
     };
     let scores: usize = visible.iter().map(|visible| (visible.prefix.len() + visible.own.len()) * query_heads).sum();
     // Threads take whole rows, so one row is never divided.
@@ -215,14 +215,14 @@ pub(super) fn attend(queries: &[f32], query_heads: usize, visible: &[Visible<'_>
 }
 
 /// The work on all heads of one row.
-struct Row<'a> {
+struct AttentionRow<'a> {
     queries: &'a [f32],
     visible: Visible<'a>,
     planes: Planes<'a>,
     output: &'a mut [f32],
 }
 
-impl WithSimd for Row<'_> {
+impl WithSimd for AttentionRow<'_> {
     type Output = ();
 
     #[inline(always)]

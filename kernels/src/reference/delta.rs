@@ -98,8 +98,8 @@ pub fn delta_convolution(
         let read = ancestry(row, parents, taps).into_iter().rev();
         let read: Vec<&[f32]> = read
             .map(|place| match place {
-                Place::Row(row) => &mixed[row * channels..(row + 1) * channels],
-                Place::Before(back) => &history[(taps - 1 - back) * channels..][..channels],
+                TapSource::Row(row) => &mixed[row * channels..(row + 1) * channels],
+                TapSource::Before(back) => &history[(taps - 1 - back) * channels..][..channels],
             })
             .collect();
         Arch::new().dispatch(Convolution { read: &read, weight, y });
@@ -166,7 +166,7 @@ pub fn delta_rule(
     keeps: bool,
 ) -> Vec<f32> {
     let (count, heads, width) = (parents.len(), sizes.value_heads, sizes.value_dim);
-    let tree = Tree::of(parents);
+    let tree = RowTree::from_parents(parents);
     let of_heads: Vec<Vec<f32>> = state
         .par_chunks_exact_mut(sizes.head_state())
         .enumerate()
@@ -203,7 +203,7 @@ pub fn delta_commit(sizes: &DeltaSizes, rows: &DeltaRows, path: &[usize], state:
 }
 
 /// The children of each row, and the rows after the committed state.
-struct Tree {
+struct RowTree {
     roots: Vec<usize>,
     children: Vec<Vec<usize>>,
 }
@@ -215,7 +215,7 @@ struct HeadRun<'a> {
     head: usize,
 }
 
-struct Step<'a> {
+struct StateStep<'a> {
     state: &'a mut [f32],
     key: &'a [f32],
     value: &'a [f32],
@@ -241,14 +241,14 @@ struct Normalise<'a> {
 }
 
 /// The place of a row that the convolution reads.
-enum Place {
+enum TapSource {
     Row(usize),
     /// The number of rows before the first row after the history.
     Before(usize),
 }
 
-impl Tree {
-    fn of(parents: &[Option<usize>]) -> Self {
+impl RowTree {
+    fn from_parents(parents: &[Option<usize>]) -> Self {
         let mut tree = Self { roots: Vec::new(), children: vec![Vec::new(); parents.len()] };
         for (row, parent) in parents.iter().enumerate() {
             assert!(parent.is_none_or(|parent| parent < row), "a row comes after the row before it");
@@ -264,7 +264,7 @@ impl Tree {
 impl HeadRun<'_> {
     /// Runs rows that follow the same state, and all rows after them. The last branch continues in
     /// place.
-    fn walk(&self, tree: &Tree, rows: &[usize], state: &mut [f32], out: &mut [f32]) {
+    fn walk(&self, tree: &RowTree, rows: &[usize], state: &mut [f32], out: &mut [f32]) {
         let mut rows = rows;
         while let Some((last, others)) = rows.split_last() {
             for row in others {
@@ -288,7 +288,7 @@ impl HeadRun<'_> {
         let key_at = (row * key_heads + key_head) * key_dim;
         let at = row * value_heads + self.head;
         let keys = key_at..key_at + key_dim;
-        Arch::new().dispatch(Step {
+        Arch::new().dispatch(StateStep {
             state,
             key: &self.rows.keys[keys.clone()],
             value: &self.rows.values[at * value_dim..(at + 1) * value_dim],
@@ -299,7 +299,7 @@ impl HeadRun<'_> {
     }
 }
 
-impl WithSimd for Step<'_> {
+impl WithSimd for StateStep<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -365,19 +365,19 @@ fn normalise(rows: &mut [f32], width: usize, scale: f32) {
 }
 
 /// The row itself and the rows before it, newest first: as many as the convolution reads.
-fn ancestry(row: usize, parents: &[Option<usize>], taps: usize) -> Vec<Place> {
+fn ancestry(row: usize, parents: &[Option<usize>], taps: usize) -> Vec<TapSource> {
     let mut places = Vec::with_capacity(taps);
     let mut at = Some(row);
     let mut back = 0;
     while places.len() < taps {
         match at {
             Some(row) => {
-                places.push(Place::Row(row));
+                places.push(TapSource::Row(row));
                 at = parents[row];
             }
             None => {
                 back += 1;
-                places.push(Place::Before(back));
+                places.push(TapSource::Before(back));
             }
         }
     }

@@ -66,16 +66,16 @@ pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
     }
     let arch = Arch::new();
     if rows * outputs * inputs < WORTH_A_THREAD {
-        arch.dispatch(Part { x, weight, first: 0, rows, y: &mut y, strides: (outputs, 1) });
+        arch.dispatch(OutputRange { x, weight, first: 0, rows, y: &mut y, strides: (outputs, 1) });
     } else if rows >= MANY_ROWS * rayon::current_num_threads() {
         let share = rows.div_ceil(rayon::current_num_threads()).next_multiple_of(4);
         y.par_chunks_mut(share * outputs).zip(x.par_chunks(share * inputs)).for_each(|(y, x)| {
-            arch.dispatch(Part { x, weight, first: 0, rows: y.len() / outputs, y, strides: (outputs, 1) });
+            arch.dispatch(OutputRange { x, weight, first: 0, rows: y.len() / outputs, y, strides: (outputs, 1) });
         });
     } else if rows == 1 {
         let share = share(outputs);
         y.par_chunks_mut(share).enumerate().for_each(|(at, y)| {
-            arch.dispatch(Part { x, weight, first: at * share, rows, y, strides: (0, 1) });
+            arch.dispatch(OutputRange { x, weight, first: at * share, rows, y, strides: (0, 1) });
         });
     } else {
         // Each thread writes a run of outputs, so that weights are read once; rows are assembled
@@ -83,7 +83,7 @@ pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
         let share = share(outputs);
         let mut transposed = vec![0.0; y.len()];
         transposed.par_chunks_mut(share * rows).enumerate().for_each(|(at, y)| {
-            arch.dispatch(Part { x, weight, first: at * share, rows, y, strides: (1, rows) });
+            arch.dispatch(OutputRange { x, weight, first: at * share, rows, y, strides: (1, rows) });
         });
         transpose(&transposed, outputs, rows, &mut y);
     }
@@ -103,7 +103,7 @@ fn share(outputs: usize) -> usize {
 }
 
 /// A run of outputs, for all rows.
-struct Part<'a> {
+struct OutputRange<'a> {
     x: &'a [f32],
     weight: &'a Matrix,
     /// The first output of the run.
@@ -114,7 +114,7 @@ struct Part<'a> {
     strides: (usize, usize),
 }
 
-impl WithSimd for Part<'_> {
+impl WithSimd for OutputRange<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -137,7 +137,7 @@ impl WithSimd for Part<'_> {
     }
 }
 
-impl Part<'_> {
+impl OutputRange<'_> {
     /// All rows of [`OUTPUTS`] outputs. The compiler keeps four by two running sums in sixteen
     /// registers.
     #[inline(always)]

@@ -8,18 +8,18 @@ use super::dot::dot;
 pub fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {
     assert_eq!(x.len() % weight.len(), 0, "rows of {} values", weight.len());
     let mut y = vec![0.0; x.len()];
-    Arch::new().dispatch(RmsNorm { x, weight, epsilon, y: &mut y });
+    Arch::new().dispatch(RmsNormRows { x, weight, epsilon, y: &mut y });
     y
 }
 
-struct RmsNorm<'a> {
+struct RmsNormRows<'a> {
     x: &'a [f32],
     weight: &'a [f32],
     epsilon: f32,
     y: &'a mut [f32],
 }
 
-impl WithSimd for RmsNorm<'_> {
+impl WithSimd for RmsNormRows<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use kernels::device::{
-    Event, Graph,
+    DeviceEvent, Graph,
     matmul::{Fastest, Matmul},
 };
 
@@ -153,7 +153,7 @@ impl CudaBackend {
         &self,
         batch: usize,
         graph: &Graph,
-        [begin, end]: &[Event; 2],
+        [begin, end]: &[DeviceEvent; 2],
     ) -> Result<Duration, EngineError> {
         // Rounds lengthen the sequences; every timing starts from the same context.
         self.device.write(self.machine.slots.length.slice(), &vec![self.context() as i32; batch])?;

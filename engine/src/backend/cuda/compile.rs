@@ -3,7 +3,7 @@
 use kernels::{
     device::Device,
     launch::{
-        Kernels, LatentDims, Weights, block_files, delta_chunk_files, delta_files, expert_files, files,
+        Kernels, LatentDims, WeightType, block_files, delta_chunk_files, delta_files, expert_files, files,
         fp8_cache_files, fp8_files, latent_files, look_up_files, mxfp4_files, product_files, rank_files, sink_files,
         window_files,
     },
@@ -90,9 +90,9 @@ fn compile(
             all.extend(latent_files(options.element, &latents, device.properties()));
         }
         let in_fp8 = |layer: &LayerSpec| {
-            [layer.formats.attention, layer.formats.ffn].into_iter().any(|format| weights_in(format) == Weights::Fp8)
+            [layer.formats.attention, layer.formats.ffn].into_iter().any(|format| weights_in(format) == WeightType::Fp8)
         };
-        let in_mxfp4 = |layer: &LayerSpec| weights_in(layer.formats.ffn) == Weights::Mxfp4;
+        let in_mxfp4 = |layer: &LayerSpec| weights_in(layer.formats.ffn) == WeightType::Mxfp4;
         if layers().any(in_mxfp4) {
             all.extend(mxfp4_files(options.element));
         }

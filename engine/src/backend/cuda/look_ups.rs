@@ -6,7 +6,7 @@
 //! (`look_up.cu`).
 
 use kernels::{
-    device::{DeviceError, Event, HostBuffer},
+    device::{DeviceError, DeviceEvent, HostBuffer},
     launch::{LOOK_UP_WORDS, LookUpBatch, LookUpOutput},
 };
 use schemas::tree::TreeShape;
@@ -26,7 +26,7 @@ const PLACES: usize = 4;
 /// Page-locked memory for texts that the host sends: tokens, then counts.
 pub struct TextStaging {
     /// Each with the end of the last copy from it.
-    places: Vec<(HostBuffer, Event)>,
+    places: Vec<(HostBuffer, DeviceEvent)>,
     sent: usize,
 }
 

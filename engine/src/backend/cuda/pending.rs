@@ -5,7 +5,7 @@
 
 use kernels::{
     device::DeviceError,
-    launch::{PendingTokens, Reading, Rows},
+    launch::{PendingRows, PendingTokens, Rows},
 };
 
 use super::{CudaBackend, machine::Machine, round::RoundMemory, weights::DraftWeights};
@@ -47,7 +47,7 @@ impl Machine {
         most: usize,
     ) -> Result<(), DeviceError> {
         let RoundMemory { arrays, round, .. } = memory;
-        let reading = Reading {
+        let reading = PendingRows {
             batch,
             most,
             batch_slot: round.slot.slice(),

@@ -1,7 +1,7 @@
 //! Page-locked memory of prefills in flight: what the host sends for them, and the first tokens
 //! that come back.
 
-use kernels::device::{Device, Event, HostBuffer, Slice};
+use kernels::device::{Device, DeviceEvent, HostBuffer, Slice};
 
 use super::{limits::DESCRIBED_WORDS, workspace::WorkspaceShape};
 use crate::error::EngineError;
@@ -24,11 +24,11 @@ pub struct PrefillStaging {
     /// Their log-probabilities.
     pub described: HostBuffer,
     /// Before the first copy.
-    pub begin: Event,
+    pub begin: DeviceEvent,
     /// After the first tokens have been copied, before the draft runs.
-    pub known: Event,
+    pub known: DeviceEvent,
     /// After all work.
-    pub end: Event,
+    pub end: DeviceEvent,
     /// Number of rounds launched before it, until its time is counted.
     pub untimed: Option<u64>,
 }

@@ -2,7 +2,7 @@
 //! that time them. Tokens go directly to
 //! [`RoundArrays::output`](super::workspace::RoundArrays::output).
 
-use kernels::device::{Device, Event, HostBuffer};
+use kernels::device::{Device, DeviceEvent, HostBuffer};
 
 use super::{
     limits::{DESCRIBED_WORDS, STAGING_SLOTS},
@@ -31,11 +31,11 @@ pub struct RoundStaging {
     /// What the host has drafted: see `host_drafts`.
     pub given: HostBuffer,
     /// The start of their copy.
-    pub copy: Event,
-    pub begin: Event,
+    pub copy: DeviceEvent,
+    pub begin: DeviceEvent,
     /// The ends of the first and second part, if the round runs in parts.
-    pub between: [Event; Part::ALL.len() - 1],
-    pub end: Event,
+    pub between: [DeviceEvent; Part::ALL.len() - 1],
+    pub end: DeviceEvent,
 }
 
 impl RoundStaging {

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{AcceptInputs, AcceptWalk, Acceptance, Groups, ListedNodes, Picked, Rows, Sees, VerifiedNodes},
+    launch::{AcceptInputs, AcceptOutputs, AcceptWalk, Groups, ListedNodes, Picked, Rows, Sees, VerifiedNodes},
 };
 
 use super::{
@@ -63,7 +63,7 @@ impl Machine {
         let (hidden, most) = (self.target.spec.hidden, shape.longest_path());
         self.kernels.accept(
             self.accept_inputs(verifying),
-            Acceptance {
+            AcceptOutputs {
                 node: round.accepted_node.slice(),
                 outputs: round.outputs(),
                 moves: round.moves(),

@@ -2,7 +2,7 @@
 //! window.
 
 use kernels::{
-    device::{Buffer, Device, DeviceError, Event, HostBuffer},
+    device::{Buffer, Device, DeviceError, DeviceEvent, HostBuffer},
     launch::{WindowOf, WindowedRows},
 };
 
@@ -37,7 +37,7 @@ pub struct Windows {
 /// Page-locked memory of changes in flight.
 pub struct WindowStaging {
     /// Each with the end of its last use.
-    pub places: Vec<(HostBuffer, Event)>,
+    pub places: Vec<(HostBuffer, DeviceEvent)>,
     /// Number of batches so far.
     pub sent: usize,
 }

@@ -6,15 +6,15 @@ use super::{
         layout::{RowBuffers, RowValues, empty_rows, ints, poisoned, push_padding, same, same_rows},
         text,
     },
-    NOT_REQUESTED, Scene, Simulation,
+    AcceptFixture, NOT_REQUESTED, RoundLength,
 };
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Acceptance, Kernels, ListedNodes, Moves, NOT_FINITE, Outputs, SlotTexts, VerifiedNodes},
+    launch::{AcceptOutputs, Kernels, ListedNodes, Moves, NOT_FINITE, Outputs, SlotTexts, VerifiedNodes},
 };
 
 /// How a round is run.
-struct Setting {
+struct RoundSetup {
     /// Rows of a request.
     most: usize,
     /// For each node its place in the list of the nodes over which the target ran, or -1; `None` if
@@ -44,7 +44,7 @@ struct Buffers {
 }
 
 /// What acceptance leaves.
-struct Expected {
+struct ExpectedRound {
     counts: Vec<i32>,
     nodes: Vec<i32>,
     tokens: Vec<i32>,
@@ -64,51 +64,51 @@ pub(super) fn check_one(
     device: &Device,
     numbers: &mut Numbers,
     shape: (usize, usize, usize),
-    simulation: Simulation,
+    simulation: RoundLength,
 ) -> Result<Option<f64>, String> {
     let (batch, nodes, steps) = shape;
     let what = format!("acceptance of {nodes} nodes, {steps} steps, batch {batch}, simulation {simulation:?}");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(steps + 1) };
-    let mut scene = Scene::new(device, numbers, shape, simulation, ahead)?;
+    let mut fixture = AcceptFixture::new(device, numbers, shape, simulation, ahead)?;
     // If the target has run over listed nodes, some tokens are unknown: any in two passes, else
     // those after the others. Roots are listed.
     let (is_listed, only_listed) = (numbers.below(2) == 0, numbers.below(2) == 0);
     let place = |at: usize| if !at.is_multiple_of(nodes) && numbers.below(2) == 0 { -1 } else { at as i32 };
     let places: Vec<i32> = (0..batch * nodes).map(place).collect();
     match (is_listed, only_listed) {
-        (true, true) => scene.trees.forget_others(&places),
-        (true, false) => scene.trees.forget_some(numbers),
+        (true, true) => fixture.trees.forget_others(&places),
+        (true, false) => fixture.trees.forget_some(numbers),
         (false, _) => {}
     }
     if numbers.below(3) == 0 {
-        scene.trees.break_some(numbers);
+        fixture.trees.break_some(numbers);
     }
-    let setting = Setting::new(numbers, &scene, is_listed.then_some(places), only_listed);
-    let buffers = Buffers::new(device, &scene, &setting)?;
+    let setting = RoundSetup::new(numbers, &fixture, is_listed.then_some(places), only_listed);
+    let buffers = Buffers::new(device, &fixture, &setting)?;
     let (before, texts) = (ints(device, &buffers.output)?, ints(device, &buffers.texts)?);
-    run(&kernels, &scene, &setting, &buffers)?;
-    let expected = Expected::new(&scene, &setting, texts);
-    expected.check(device, &what, &scene, &setting, &buffers, before)?;
-    let is_real = |request: &usize| scene.situation.slot(*request).is_some();
+    run(&kernels, &fixture, &setting, &buffers)?;
+    let expected = ExpectedRound::new(&fixture, &setting, texts);
+    expected.check(device, &what, &fixture, &setting, &buffers, before)?;
+    let is_real = |request: &usize| fixture.situation.slot(*request).is_some();
     let real: Vec<f64> = (0..batch).filter(is_real).map(|at| f64::from(expected.counts[at])).collect();
     Ok((!is_listed).then(|| real.iter().sum::<f64>() / real.len().max(1) as f64))
 }
 
-impl Setting {
-    fn new(numbers: &mut Numbers, scene: &Scene, places: Option<Vec<i32>>, only_listed: bool) -> Self {
+impl RoundSetup {
+    fn new(numbers: &mut Numbers, fixture: &AcceptFixture, places: Option<Vec<i32>>, only_listed: bool) -> Self {
         let turns = 1 + numbers.below(3);
         let place = numbers.below(turns);
-        let ints_of_turn = scene.batch * (1 + scene.most) + numbers.below(3);
+        let ints_of_turn = fixture.batch * (1 + fixture.most) + numbers.below(3);
         let (keeps_text, spare) = (numbers.below(2) == 0, numbers.below(2));
-        let text_width = keeps_text.then(|| scene.situation.limit() as usize + spare);
-        Self { most: scene.most, places, only_listed, text_width, turn: (place, turns), ints_of_turn }
+        let text_width = keeps_text.then(|| fixture.situation.limit() as usize + spare);
+        Self { most: fixture.most, places, only_listed, text_width, turn: (place, turns), ints_of_turn }
     }
 }
 
 impl Buffers {
-    fn new(device: &Device, scene: &Scene, setting: &Setting) -> Result<Self, String> {
-        let (batch, all) = (scene.batch, scene.batch * setting.most);
+    fn new(device: &Device, fixture: &AcceptFixture, setting: &RoundSetup) -> Result<Self, String> {
+        let (batch, all) = (fixture.batch, fixture.batch * setting.most);
         let buffer = |values: usize| poisoned(device, values);
         Ok(Self {
             node: buffer(all)?,
@@ -120,31 +120,31 @@ impl Buffers {
             last_row: buffer(batch)?,
             group_prefix: buffer(batch)?,
             group_rows: buffer(batch)?,
-            texts: buffer(scene.situation.slots * setting.text_width.unwrap_or(1))?,
+            texts: buffer(fixture.situation.slots * setting.text_width.unwrap_or(1))?,
         })
     }
 }
 
-fn run(kernels: &Kernels, scene: &Scene, setting: &Setting, buffers: &Buffers) -> Result<(), String> {
+fn run(kernels: &Kernels, fixture: &AcceptFixture, setting: &RoundSetup, buffers: &Buffers) -> Result<(), String> {
     let device = kernels.device();
     let upload = |values: &[i32]| device.upload(values).map_err(text);
-    let choices = upload(&scene.trees.chosen)?;
+    let choices = upload(&fixture.trees.chosen)?;
     // Tokens after listed nodes are in the order of the list.
     let chosen = match setting.places.is_some() && setting.only_listed {
-        true => poisoned(device, scene.trees.chosen.len())?,
-        false => upload(&scene.trees.chosen)?,
+        true => poisoned(device, fixture.trees.chosen.len())?,
+        false => upload(&fixture.trees.chosen)?,
     };
     let place = upload(&[setting.turn.0 as i32])?;
     let places = setting.places.as_deref().map(upload).transpose()?;
-    let first = poisoned(device, scene.batch + 1)?;
+    let first = poisoned(device, fixture.batch + 1)?;
     let listed = places.as_ref().map(|places| ListedNodes {
         place: places.slice(),
         row: places.slice(),
         choice: choices.slice(),
         first: first.slice(),
-        capacity: scene.trees.chosen.len(),
+        capacity: fixture.trees.chosen.len(),
     });
-    let acceptance = Acceptance {
+    let acceptance = AcceptOutputs {
         node: buffers.node.slice(),
         outputs: Outputs { at: buffers.output.slice(), places: setting.turn.1, place: place.slice() },
         moves: Moves { from: buffers.from.slice(), to: buffers.to.slice() },
@@ -160,12 +160,12 @@ fn run(kernels: &Kernels, scene: &Scene, setting: &Setting, buffers: &Buffers) -
             Some(listed) => VerifiedNodes::ListedFirst(listed),
         },
     };
-    kernels.accept(scene.ways(&chosen), acceptance, scene.situation.sequences(&scene.uploaded)).map_err(text)
+    kernels.accept(fixture.ways(&chosen), acceptance, fixture.situation.sequences(&fixture.uploaded)).map_err(text)
 }
 
-impl Expected {
+impl ExpectedRound {
     /// From the texts before the round.
-    fn new(scene: &Scene, setting: &Setting, texts: Vec<i32>) -> Self {
+    fn new(fixture: &AcceptFixture, setting: &RoundSetup, texts: Vec<i32>) -> Self {
         let none = Vec::new;
         let mut expected = Self {
             counts: none(),
@@ -176,21 +176,21 @@ impl Expected {
             prefixes: none(),
             moves: [none(), none()],
             rows: empty_rows(),
-            length: scene.situation.length.clone(),
-            root: scene.situation.root.clone(),
+            length: fixture.situation.length.clone(),
+            root: fixture.situation.root.clone(),
             texts,
         };
-        (0..scene.batch).for_each(|request| expected.add_request(scene, setting, request));
+        (0..fixture.batch).for_each(|request| expected.add_request(fixture, setting, request));
         expected
     }
 
-    fn add_request(&mut self, scene: &Scene, setting: &Setting, request: usize) {
-        let (situation, nodes) = (&scene.situation, scene.trees.nodes);
-        let choice = |node: usize| scene.trees.chosen[request * nodes + node];
-        let mut way = scene.way(request);
+    fn add_request(&mut self, fixture: &AcceptFixture, setting: &RoundSetup, request: usize) {
+        let (situation, nodes) = (&fixture.situation, fixture.trees.nodes);
+        let choice = |node: usize| fixture.trees.chosen[request * nodes + node];
+        let mut way = fixture.way(request);
         let known = way.iter().take_while(|node| choice(**node) != NOT_REQUESTED).count();
         way.truncate(known.max(1));
-        (0..setting.most).for_each(|at| self.add_row(scene, setting, request, &way, at));
+        (0..setting.most).for_each(|at| self.add_row(fixture, setting, request, &way, at));
         let slot = situation.slot(request);
         let start = slot.map_or(0, |slot| situation.length[slot]);
         self.counts.push(way.len() as i32);
@@ -208,10 +208,10 @@ impl Expected {
     }
 
     /// The row at an index of a request, which is padding after the accepted path.
-    fn add_row(&mut self, scene: &Scene, setting: &Setting, request: usize, way: &[usize], at: usize) {
-        let (situation, nodes) = (&scene.situation, scene.trees.nodes);
+    fn add_row(&mut self, fixture: &AcceptFixture, setting: &RoundSetup, request: usize, way: &[usize], at: usize) {
+        let (situation, nodes) = (&fixture.situation, fixture.trees.nodes);
         let node = way[at.min(way.len() - 1)];
-        let choice = scene.trees.chosen[request * nodes + node];
+        let choice = fixture.trees.chosen[request * nodes + node];
         let slot = situation.slot(request);
         let start = slot.map_or(0, |slot| situation.length[slot]);
         let position = start + at as i32;
@@ -221,7 +221,7 @@ impl Expected {
             None => (request * nodes + node) as i32,
             Some(-1) => request as i32,
             Some(place) if setting.only_listed => place,
-            Some(place) => scene.batch as i32 + place,
+            Some(place) => fixture.batch as i32 + place,
         });
         let Some(slot) = slot.filter(|_| at < way.len() && position < situation.limit()) else {
             self.moves.iter_mut().for_each(|rows| rows.push(-1));
@@ -244,13 +244,13 @@ impl Expected {
         &self,
         device: &Device,
         what: &str,
-        scene: &Scene,
-        setting: &Setting,
+        fixture: &AcceptFixture,
+        setting: &RoundSetup,
         buffers: &Buffers,
         mut outputs: Vec<i32>,
     ) -> Result<(), String> {
         let own = &mut outputs[setting.turn.0 * setting.ints_of_turn..];
-        let (counts, tokens) = own.split_at_mut(scene.batch);
+        let (counts, tokens) = own.split_at_mut(fixture.batch);
         counts.copy_from_slice(&self.counts);
         tokens[..self.tokens.len()].copy_from_slice(&self.tokens);
         for (name, found, expected) in [
@@ -262,8 +262,8 @@ impl Expected {
             ("group rows", &buffers.group_rows, &self.counts),
             ("moves from", &buffers.from, &self.moves[0]),
             ("moves to", &buffers.to, &self.moves[1]),
-            ("length", &scene.uploaded.length, &self.length),
-            ("root", &scene.uploaded.root, &self.root),
+            ("length", &fixture.uploaded.length, &self.length),
+            ("root", &fixture.uploaded.root, &self.root),
             ("text", &buffers.texts, &self.texts),
         ] {
             same(&format!("{what}, {name}"), &ints(device, found)?, expected)?;

@@ -10,7 +10,7 @@ use cudarc::{
 use super::failed;
 use crate::device::{
     DeviceError, Element, libraries,
-    matmul::{Addresses, Algorithm, Axis, Fp8Product, Matmul, MatmulPlan, Words},
+    matmul::{Addresses, AlgorithmProperty, Fp8Product, Matmul, MatmulAlgorithm, MatmulPlan, Words},
 };
 use crate::reference::{FP8_BLOCK, Fp8Rows, Fp8Scales};
 
@@ -44,7 +44,7 @@ unsafe impl Send for Library {}
 unsafe impl Sync for Library {}
 
 /// A product with its algorithm.
-pub struct Plan {
+pub struct LtPlan {
     library: Arc<Library>,
     description: sys::cublasLtMatmulDesc_t,
     /// The kinds of scales of weights and of rows in FP8.
@@ -58,9 +58,9 @@ pub struct Plan {
 }
 
 // SAFETY: descriptors are only read after they are made.
-unsafe impl Send for Plan {}
+unsafe impl Send for LtPlan {}
 // SAFETY: as above.
-unsafe impl Sync for Plan {}
+unsafe impl Sync for LtPlan {}
 
 /// Opens the library; `None` if it is not installed.
 pub fn open() -> Result<Option<Arc<Library>>, DeviceError> {
@@ -71,7 +71,7 @@ pub fn open() -> Result<Option<Arc<Library>>, DeviceError> {
     Ok(Some(Arc::new(Library(handle))))
 }
 
-impl Plan {
+impl LtPlan {
     /// Chooses the algorithm that the library ranks first. cuBLASLt is column-major, so y = x · wᵀ
     /// becomes yᵀ = wᵀᵀ · xᵀ. Parts are a batch of products, each over a share of the inputs.
     pub fn new(library: Arc<Library>, matmul: Matmul, parts: usize, stream: CUstream) -> Result<Self, DeviceError> {
@@ -110,7 +110,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn take(&mut self, algorithm: Algorithm) {
+    fn take(&mut self, algorithm: MatmulAlgorithm) {
         self.algorithm = sys::cublasLtMatmulAlgo_t { data: algorithm.words };
         self.workspace = algorithm.workspace;
     }
@@ -171,20 +171,20 @@ impl Plan {
     }
 }
 
-impl MatmulPlan for Plan {
+impl MatmulPlan for LtPlan {
     fn library(&self) -> String {
         // SAFETY: the library is loaded, since a handle exists.
         format!("cuBLASLt {}", unsafe { sys::cublasLtGetVersion() })
     }
 
-    fn algorithms(&self, most: usize) -> Result<Vec<Algorithm>, DeviceError> {
+    fn algorithms(&self, most: usize) -> Result<Vec<MatmulAlgorithm>, DeviceError> {
         let mut found = vec![no_result(); most];
         let count = self.rank(&mut found).map_err(|error| failed("cublasLtMatmulAlgoGetHeuristic", error))?;
         let usable = found.iter().take(count).filter(|one| one.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
-        Ok(usable.map(|one| Algorithm { words: one.algo.data, workspace: one.workspaceSize }).collect())
+        Ok(usable.map(|one| MatmulAlgorithm { words: one.algo.data, workspace: one.workspaceSize }).collect())
     }
 
-    fn variants(&self, words: Words, axis: Axis) -> Vec<Words> {
+    fn variants(&self, words: Words, axis: AlgorithmProperty) -> Vec<Words> {
         use sys::cublasLtMatmulAlgoConfigAttributes_t as Setting;
         let mut like = sys::cublasLtMatmulAlgo_t { data: words };
         let whole = set(&mut like, Setting::CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1_u32)
@@ -195,11 +195,11 @@ impl MatmulPlan for Plan {
         };
         match axis {
             _ if !whole => Vec::new(),
-            Axis::Tile => tiles(&like)
+            AlgorithmProperty::Tile => tiles(&like)
                 .into_iter()
                 .filter_map(|tile| with(&|algorithm| set(algorithm, Setting::CUBLASLT_ALGO_CONFIG_TILE_ID, tile)))
                 .collect(),
-            Axis::Cluster => CLUSTERS
+            AlgorithmProperty::Cluster => CLUSTERS
                 .into_iter()
                 .filter_map(|cluster| {
                     let cluster = cluster as u16;
@@ -216,7 +216,7 @@ impl MatmulPlan for Plan {
     fn choose(&mut self, words: Words) -> bool {
         let checked = self.check(words);
         if let Some(checked) = checked {
-            self.take(Algorithm { words, workspace: checked.workspaceSize });
+            self.take(MatmulAlgorithm { words, workspace: checked.workspaceSize });
         }
         checked.is_some()
     }
@@ -263,7 +263,7 @@ impl MatmulPlan for Plan {
     }
 }
 
-impl Drop for Plan {
+impl Drop for LtPlan {
     fn drop(&mut self) {
         // SAFETY: each was made once, in `new`.
         unsafe {

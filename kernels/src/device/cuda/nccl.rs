@@ -13,7 +13,7 @@ use std::{
 use cudarc::driver::sys;
 use libloading::Library;
 
-use crate::device::{DeviceError, Element, GroupId, driver::Collective};
+use crate::device::{DeviceError, Element, GroupId, driver::CollectiveDriver};
 
 /// File names of the library; Python packages have only the first.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
@@ -118,7 +118,7 @@ pub fn join(
     ranks: usize,
     context: sys::CUcontext,
     stream: sys::CUstream,
-) -> Result<Arc<dyn Collective>, DeviceError> {
+) -> Result<Arc<dyn CollectiveDriver>, DeviceError> {
     let nccl = nccl()?;
     let mut comm: Comm = std::ptr::null_mut();
     let id = UniqueId(id.0.map(|byte| byte as c_char));
@@ -128,7 +128,7 @@ pub fn join(
     Ok(Arc::new(Communicator { nccl, comm: AtomicPtr::new(comm), context, stream }))
 }
 
-impl Collective for Communicator {
+impl CollectiveDriver for Communicator {
     fn library(&self) -> String {
         let mut version = 0;
         // SAFETY: the number is written by the call.

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 pub(super) use kept::{load, path, store};
 
-use super::{Algorithm, Fastest, Matmul, MatmulPlan, Operands, SearchSetup, Words, choose};
-use crate::device::{Device, DeviceError, Element, Event, Graph, Slice};
+use super::{Fastest, Matmul, MatmulAlgorithm, MatmulPlan, Operands, SearchSetup, Words, choose};
+use crate::device::{Device, DeviceError, DeviceEvent, Element, Graph, Slice};
 
 /// Maximum number of the library's algorithms that are timed for each number of parts.
 const MOST_ALGORITHMS: usize = 16;
@@ -52,16 +52,16 @@ pub(super) unsafe fn fastest(
 ) -> Result<Vec<Fastest>, DeviceError> {
     let mut candidates: Vec<Fastest> = (0..own_kernels.own_kernels.len()).map(Fastest::Own).collect();
     for (parts, plan) in (1..).zip(plans.iter()) {
-        let fits = |one: &Algorithm| one.workspace <= operands.workspace.bytes();
+        let fits = |one: &MatmulAlgorithm| one.workspace <= operands.workspace.bytes();
         let usable = plan.algorithms(MOST_ALGORITHMS)?.into_iter().filter(fits);
-        candidates.extend(usable.map(|Algorithm { words, .. }| Fastest::Library { parts, words }));
+        candidates.extend(usable.map(|MatmulAlgorithm { words, .. }| Fastest::Library { parts, words }));
     }
     // If memory is short, the workspace is used instead: then small weights are timed with a warm
     // cache.
     let other = device.allocate(2 * device.properties().cache_bytes).ok();
     let other = other.as_ref().map_or(operands.workspace, |buffer| buffer.slice());
     let (begin, end) = (device.event()?, device.event()?);
-    let mut race = Race { device, matmul, plans, operands, own_kernels, other, begin, end, graphs: Vec::new() };
+    let mut race = MatmulRace { device, matmul, plans, operands, own_kernels, other, begin, end, graphs: Vec::new() };
     // Kernels are loaded when they first run; only then does the library reject some of them.
     candidates.retain(|candidate| (own_kernels.neighbour)().and_then(|()| race.run(*candidate)).is_ok());
     let mut times = Vec::new();
@@ -80,7 +80,7 @@ pub(super) unsafe fn fastest(
 }
 
 /// The setup in which candidates are timed.
-struct Race<'a> {
+struct MatmulRace<'a> {
     device: &'a Device,
     matmul: Matmul,
     plans: &'a mut [Box<dyn MatmulPlan>],
@@ -88,13 +88,13 @@ struct Race<'a> {
     own_kernels: SearchSetup<'a>,
     /// Scratch memory, larger than the L2 cache.
     other: Slice<'a>,
-    begin: Event,
-    end: Event,
+    begin: DeviceEvent,
+    end: DeviceEvent,
     /// Graphs of the candidates that were timed.
     graphs: Vec<(Fastest, Graph)>,
 }
 
-impl Race<'_> {
+impl MatmulRace<'_> {
     /// Runs a candidate, with the work that completes its result, and the consumer of the result.
     fn run(&mut self, candidate: Fastest) -> Result<(), DeviceError> {
         let SearchSetup { own_kernels, behind_library, user, .. } = self.own_kernels;

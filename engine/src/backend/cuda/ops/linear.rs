@@ -8,7 +8,7 @@ use kernels::{
         matmul::{KernelLaunch, Matmul},
     },
     launch::{
-        Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, RowForm, RowScales, Rows, Stream, Weights, Wide,
+        Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, RowForm, RowScales, Rows, Stream, WeightType, Wide,
     },
     reference::Fp8Scales,
 };
@@ -169,7 +169,7 @@ impl Machine {
     fn streams(&self, layer: &Projection, rows: usize) -> bool {
         let Projection { inputs, outputs, .. } = *layer;
         let element = self.kernels.element();
-        if layer.weights() == Weights::Fp8 {
+        if layer.weights() == WeightType::Fp8 {
             return !self.batch_invariant && rows <= Kernels::MOST_ROWS_IN_PARTS;
         }
         !self.batch_invariant
@@ -374,7 +374,7 @@ impl Machine {
             Streaming::Pairs => self.kernels.parts_of_pairs(inputs, outputs),
             Streaming::Ring if rows > Kernels::MOST_ROWS_IN_PARTS => 1,
             Streaming::Group => self.kernels.parts_of_group(rows, inputs, outputs),
-            Streaming::Ring => self.kernels.parts_of(inputs, outputs, Weights::of(layout)),
+            Streaming::Ring => self.kernels.parts_of(inputs, outputs, WeightType::from_scales(layout)),
         };
         let parts_of = |count: usize| Parts { at: work.parts.slice(), count };
         let parts = (count > 1 && holds(work, count, rows, outputs)).then(|| parts_of(count));
@@ -415,7 +415,7 @@ impl Machine {
         most_parts: usize,
         (layout, of_rows): (Option<Fp8Scales>, Option<RowScales<'_>>),
     ) -> Streaming {
-        let weights = Weights::of(layout);
+        let weights = WeightType::from_scales(layout);
         if self.batch_invariant {
             return Streaming::Ring;
         }

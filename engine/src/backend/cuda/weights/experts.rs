@@ -2,7 +2,7 @@
 
 use kernels::{
     device::Buffer,
-    launch::{ExpertsShape, Rows, Weights},
+    launch::{ExpertsShape, Rows, WeightType},
     reference::{Fp8Matrix, Fp8Scales},
 };
 
@@ -17,9 +17,9 @@ use crate::{
 ///
 /// # Errors
 /// The reason why no kernel supports them.
-pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Result<ExpertsShape, String> {
+pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: WeightType) -> Result<ExpertsShape, String> {
     let ExpertsSpec { router, experts, intermediate, shared, shared_gate, activation, bias, .. } = *spec;
-    if (bias || weights == Weights::Mxfp4) && shared.is_some() {
+    if (bias || weights == WeightType::Mxfp4) && shared.is_some() {
         return Err("a shared expert beside experts with biases or in MXFP4, for which there are no kernels".into());
     }
     let shared = shared.unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Slice},
-    launch::{Linear, Rows, WeightScales, Weights},
+    launch::{Linear, Rows, WeightScales, WeightType},
     reference::{Fp8Rows, Fp8Scales},
 };
 
@@ -46,17 +46,17 @@ impl ScaleBuffer {
 }
 
 /// The kernels' type for a weight format.
-pub fn weights_in(format: WeightFormat) -> Weights {
+pub fn weights_in(format: WeightFormat) -> WeightType {
     match format {
-        WeightFormat::Mxfp4 => Weights::Mxfp4,
-        _ => Weights::of(format.fp8()),
+        WeightFormat::Mxfp4 => WeightType::Mxfp4,
+        _ => WeightType::from_scales(format.fp8()),
     }
 }
 
 impl Projection {
     /// The kernels' type for its weight.
-    pub fn weights(&self) -> Weights {
-        Weights::of(self.scale_layout())
+    pub fn weights(&self) -> WeightType {
+        WeightType::from_scales(self.scale_layout())
     }
 
     /// Layout of the scales, if the weight is in FP8.

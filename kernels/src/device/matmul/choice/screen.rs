@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Fastest, Race};
+use super::{Fastest, MatmulRace};
 use crate::device::{
     DeviceError, Element,
-    matmul::{Axis, MatmulPlan, Words},
+    matmul::{AlgorithmProperty, MatmulPlan, Words},
 };
 
 /// Maximum factor between the wave counts of an algorithm and of one that is known to be fast.
@@ -29,7 +29,7 @@ const SAMPLE: usize = 256;
 /// of sums differs.
 const APART: f32 = 0.01;
 
-impl Race<'_> {
+impl MatmulRace<'_> {
     /// The best unoffered algorithms with this number of parts, of the same kinds as those in
     /// `times`; none with few rows, or if no algorithm with this number of parts is in `times`
     /// (near the best of all).
@@ -52,13 +52,17 @@ impl Race<'_> {
         let Some((like, _)) = offered.first().copied() else { return Ok(Vec::new()) };
         let begin = Instant::now();
         let plan = self.plans[parts - 1].as_ref();
-        let tiles = kinds(plan, &offered).into_iter().flat_map(|kind| plan.variants(kind, Axis::Tile)).collect();
+        let tiles =
+            kinds(plan, &offered).into_iter().flat_map(|kind| plan.variants(kind, AlgorithmProperty::Tile)).collect();
         let mut found = self.screened(parts, tiles, like, begin)?;
         found.truncate(BEST_TILES);
         let plan = self.plans[parts - 1].as_ref();
         let is_new = |words: &Words| found.iter().all(|(known, _)| known != words);
-        let in_clusters =
-            found.iter().flat_map(|(words, _)| plan.variants(*words, Axis::Cluster)).filter(is_new).collect();
+        let in_clusters = found
+            .iter()
+            .flat_map(|(words, _)| plan.variants(*words, AlgorithmProperty::Cluster))
+            .filter(is_new)
+            .collect();
         found.extend(self.screened(parts, in_clusters, like, begin)?);
         found.sort_by_key(|(_, time)| *time);
         // Algorithms that the library did not offer may be wrong for these sizes, so their results
@@ -143,8 +147,9 @@ fn agree(expected: &[f32], found: &[f32]) -> bool {
 fn kinds(plan: &dyn MatmulPlan, algorithms: &[(Words, Duration)]) -> Vec<Words> {
     let mut kinds: Vec<(Words, Words)> = Vec::new();
     for (words, _) in algorithms {
-        let first = |words: Words, axis: Axis| plan.variants(words, axis).first().copied().unwrap_or(words);
-        let kind = first(first(*words, Axis::Tile), Axis::Cluster);
+        let first =
+            |words: Words, axis: AlgorithmProperty| plan.variants(words, axis).first().copied().unwrap_or(words);
+        let kind = first(first(*words, AlgorithmProperty::Tile), AlgorithmProperty::Cluster);
         if kinds.iter().all(|(known, _)| *known != kind) {
             kinds.push((kind, *words));
         }
