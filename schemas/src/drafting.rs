@@ -67,14 +67,14 @@ const fn own(key: Key, algorithm: &'static str) -> OwnFlag {
 }
 
 /// A flag that is named after vLLM's key.
-const fn of_vllm(key: Key, algorithm: &'static str) -> OwnFlag {
+const fn vllm_key(key: Key, algorithm: &'static str) -> OwnFlag {
     OwnFlag { key, algorithm, in_vllm: true }
 }
 
 /// All flags that only one algorithm reads.
 pub const OWN_FLAGS: [OwnFlag; 14] = [
-    of_vllm(Key::PromptLookupMax, "PROMPT_LOOKUP"),
-    of_vllm(Key::PromptLookupMin, "PROMPT_LOOKUP"),
+    vllm_key(Key::PromptLookupMax, "PROMPT_LOOKUP"),
+    vllm_key(Key::PromptLookupMin, "PROMPT_LOOKUP"),
     own(Key::PromptLookupMatch, "PROMPT_LOOKUP"),
     own(Key::SpeculativeDflashBlockSize, "DFLASH"),
     own(Key::SpeculativeDsparkBlockSize, "DSPARK"),
@@ -83,10 +83,10 @@ pub const OWN_FLAGS: [OwnFlag; 14] = [
     own(Key::SpeculativeNgramMaxBfsBreadth, "NGRAM"),
     own(Key::SpeculativeNgramMaxTrieDepth, "NGRAM"),
     own(Key::SpeculativeNgramMinBfsBreadth, "NGRAM"),
-    of_vllm(Key::SuffixDecodingMaxCachedRequests, "SUFFIX"),
-    of_vllm(Key::SuffixDecodingMaxSpecFactor, "SUFFIX"),
-    of_vllm(Key::SuffixDecodingMaxTreeDepth, "SUFFIX"),
-    of_vllm(Key::SuffixDecodingMinTokenProb, "SUFFIX"),
+    vllm_key(Key::SuffixDecodingMaxCachedRequests, "SUFFIX"),
+    vllm_key(Key::SuffixDecodingMaxSpecFactor, "SUFFIX"),
+    vllm_key(Key::SuffixDecodingMaxTreeDepth, "SUFFIX"),
+    vllm_key(Key::SuffixDecodingMinTokenProb, "SUFFIX"),
 ];
 
 /// The flags that only this algorithm reads.

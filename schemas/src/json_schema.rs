@@ -19,11 +19,11 @@ pub struct PublishedSchema {
 /// Every published schema. A new kind of file is a new line here; the test below then requires its
 /// schema file.
 pub const SCHEMAS: &[PublishedSchema] = &[
-    PublishedSchema { name: "launch", make: of::<LaunchFile> },
-    PublishedSchema { name: "settings", make: of::<SettingsFile> },
-    PublishedSchema { name: "sweep", make: of::<SweepFile> },
-    PublishedSchema { name: "train", make: of::<TrainFile> },
-    PublishedSchema { name: "tuned", make: of::<TunedFile> },
+    PublishedSchema { name: "launch", make: schema_of::<LaunchFile> },
+    PublishedSchema { name: "settings", make: schema_of::<SettingsFile> },
+    PublishedSchema { name: "sweep", make: schema_of::<SweepFile> },
+    PublishedSchema { name: "train", make: schema_of::<TrainFile> },
+    PublishedSchema { name: "tuned", make: schema_of::<TunedFile> },
 ];
 
 impl PublishedSchema {
@@ -40,7 +40,7 @@ impl PublishedSchema {
     }
 }
 
-fn of<T: JsonSchema>() -> Json {
+fn schema_of<T: JsonSchema>() -> Json {
     SchemaSettings::draft07().into_generator().into_root_schema_for::<T>().to_value()
 }
 
@@ -70,7 +70,7 @@ mod tests {
     }
 
     fn check(text: &str, valid: bool) {
-        let schema = of::<LaunchFile>();
+        let schema = schema_of::<LaunchFile>();
         let validator = jsonschema::draft7::new(&schema).expect("a valid schema");
         let value: toml::Value = toml::from_str(text).expect("valid TOML");
         let value = serde_json::to_value(value).expect("TOML is JSON");

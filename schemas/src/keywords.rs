@@ -63,7 +63,7 @@ impl Keyword {
 
 impl Callee {
     /// The class of an engine by its name.
-    pub fn of(engine: Engine, name: &str) -> Option<Self> {
+    pub fn from_name(engine: Engine, name: &str) -> Option<Self> {
         Some(match (engine, name) {
             (Engine::Sglang, "Engine" | "Runtime" | "ServerArgs") => Self::ServerArgs,
             (Engine::Vllm, "EngineArgs") => Self::EngineArgs,

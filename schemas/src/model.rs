@@ -14,7 +14,7 @@ mod tensors;
 mod tokenizer;
 mod windows;
 
-pub use config::{ConfigError, DflashConfig, EagleConfig, ModelConfig, RopeScaling};
+pub use config::{ConfigError, DflashConfig, EagleConfig, ModelConfig, RopeParameters};
 pub use derived::normal_dtype;
 pub use draft_head::{CONTEXT_NORMS, DraftHead, DraftKind, MtpLayout, TensorList};
 pub use generation::GenerationConfig;

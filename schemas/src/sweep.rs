@@ -92,7 +92,7 @@ impl SweepFile {
     pub fn read_all(source: &Source) -> Result<Self, Vec<Diagnostic>> {
         let file = toml_file::read_checked(source, Self::check)?;
         // A list of one says the same as the single form, which all else reads.
-        let file = if file.drafts.len() == 1 { file.of_draft("") } else { file };
+        let file = if file.drafts.len() == 1 { file.for_draft("") } else { file };
         Ok(if file.workload.prompt_files.len() == 1 { file.each_workload().swap_remove(0).file } else { file })
     }
 

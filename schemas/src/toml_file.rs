@@ -12,7 +12,7 @@ use crate::{
     diagnostic::Diagnostic,
     problems::TOML_SYNTAX,
     text::{Source, Span, nearest},
-    words::{self, Syntax},
+    words::{self, FileSyntax},
 };
 
 /// An invalid value, located by its path of keys.
@@ -59,7 +59,7 @@ pub fn first(findings: Vec<Diagnostic>) -> Box<Diagnostic> {
 fn finding(source: &Source, range: std::ops::Range<usize>, message: &str) -> Diagnostic {
     let span = source.clamp(Span::new(range.start, range.end));
     let mut lines = message.lines();
-    let words = words::of(lines.next().unwrap_or("it cannot be read"), source.slice(span), Syntax::Toml);
+    let words = words::quoted_words(lines.next().unwrap_or("it cannot be read"), source.slice(span), FileSyntax::Toml);
     let mut diagnostic = TOML_SYNTAX.at(span, words.message, words.label).certain();
     let more = lines.filter(|line| !line.trim().is_empty()).map(str::to_owned);
     diagnostic.notes = words.notes.into_iter().chain(more).collect();

@@ -297,7 +297,7 @@ impl TunedFile {
 
     /// The policy as `(largest running batch, shape)`, for the shortest contexts.
     pub fn shapes(&self) -> Vec<(usize, TreeShape)> {
-        of_shortest_contexts(self.policy.iter().map(|row| (row.max_running_batch, row.shape())))
+        shortest_context_rows(self.policy.iter().map(|row| (row.max_running_batch, row.shape())))
     }
 
     /// The policy as `(largest running batch, largest mean context, shape)`.
@@ -364,7 +364,7 @@ impl TunedFile {
 
 /// Rows of a table by batch and context, in the order of a tuned file, without their contexts: of
 /// each batch only the first one.
-pub fn of_shortest_contexts(rows: impl Iterator<Item = (usize, TreeShape)>) -> Vec<(usize, TreeShape)> {
+pub fn shortest_context_rows(rows: impl Iterator<Item = (usize, TreeShape)>) -> Vec<(usize, TreeShape)> {
     let mut shapes: Vec<(usize, TreeShape)> = rows.collect();
     // The first row of a batch is the one of its shortest context.
     shapes.dedup_by_key(|(batch, _)| *batch);

@@ -18,14 +18,14 @@ pub struct QuotedWords {
 
 /// The language of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syntax {
+pub enum FileSyntax {
     /// TOML.
     Toml,
     /// JSON.
     Json,
 }
 
-impl Syntax {
+impl FileSyntax {
     /// The name of a value that contains keys.
     fn table(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ const TYPES: &[(&[&str], &str)] = &[
 
 /// Rewrites the first line of an error of `toml` or `serde_json` (without its position); `text` is
 /// the marked text.
-pub fn of(line: &str, text: &str, syntax: Syntax) -> QuotedWords {
+pub fn quoted_words(line: &str, text: &str, syntax: FileSyntax) -> QuotedWords {
     unknown(line)
         .or_else(|| too_large(line, text))
         .or_else(|| wrong_type(line, syntax))
@@ -110,7 +110,7 @@ fn too_large(line: &str, text: &str) -> Option<QuotedWords> {
 }
 
 /// A value of a wrong type.
-fn wrong_type(line: &str, syntax: Syntax) -> Option<QuotedWords> {
+fn wrong_type(line: &str, syntax: FileSyntax) -> Option<QuotedWords> {
     let rest = line.strip_prefix("invalid type: ").or_else(|| line.strip_prefix("invalid value: "))?;
     let (found, expected) = rest.split_once(", expected ")?;
     let expected = type_words(expected, syntax);
@@ -143,7 +143,7 @@ fn unquoted(line: &str, text: &str) -> Option<QuotedWords> {
     })
 }
 
-fn type_words(expected: &str, syntax: Syntax) -> String {
+fn type_words(expected: &str, syntax: FileSyntax) -> String {
     let known = TYPES.iter().find(|(names, _)| names.contains(&expected)).map(|(_, words)| *words);
     match known {
         Some(words) => words.to_owned(),
@@ -154,7 +154,7 @@ fn type_words(expected: &str, syntax: Syntax) -> String {
     }
 }
 
-fn found_words(found: &str, syntax: Syntax) -> String {
+fn found_words(found: &str, syntax: FileSyntax) -> String {
     let inner = |prefix: &str, mark: char| found.strip_prefix(prefix)?.strip_prefix(mark)?.strip_suffix(mark);
     if let Some(text) = inner("string ", '"') {
         return format!("the text \"{text}\"");
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     fn check(line: &str, text: &str, message: &str, help: Option<&str>) {
-        let words = of(line, text, Syntax::Toml);
+        let words = quoted_words(line, text, FileSyntax::Toml);
         assert_eq!((words.message.as_str(), words.help.as_deref()), (message, help), "{line}");
     }
 
@@ -233,7 +233,7 @@ mod tests {
             "`3 3` is not a TOML value",
             Some("write texts in quotes, several numbers as a list in brackets, and one value a key"),
         );
-        let json = of("invalid type: map, expected a sequence", "", Syntax::Json);
+        let json = quoted_words("invalid type: map, expected a sequence", "", FileSyntax::Json);
         assert_eq!(json.message, "expected a list in brackets, such as [1, 2], found an object in braces");
         check("unclosed array, expected `]`", "[1", "this is not valid TOML: unclosed array, expected `]`", None);
     }

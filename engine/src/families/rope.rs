@@ -1,7 +1,7 @@
 //! The rotary embedding that a config.json specifies.
 
 use kernels::reference::{Pairing, RopeScaling};
-use schemas::model::RopeScaling as Parameters;
+use schemas::model::RopeParameters;
 use serde_json::Value as Json;
 
 use super::Config;
@@ -50,7 +50,7 @@ fn yarn_scale(factor: f32, weight: f64) -> f32 {
     if factor > 1.0 { 0.1 * weight as f32 * factor.ln() + 1.0 } else { 1.0 }
 }
 
-fn scaling(config: &Config<'_>, parameters: &Parameters) -> Result<RopeScaling, EngineError> {
+fn scaling(config: &Config<'_>, parameters: &RopeParameters) -> Result<RopeScaling, EngineError> {
     let kind = parameters.name().unwrap_or("default");
     let number = |value: Option<f64>, name: &str| match value {
         Some(value) if value > 0.0 && value.is_finite() => Ok(value as f32),

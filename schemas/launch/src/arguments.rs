@@ -24,7 +24,7 @@ use schemas::{
 use self::{
     build::{LaunchBuilder, setting, settings},
     join::{broken, join_continued},
-    split::Names,
+    split::FlagNames,
 };
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Syntax,
@@ -124,7 +124,8 @@ fn companions<'a>(
     let mut found: BTreeMap<Key, Argument> = BTreeMap::new();
     for line in lines {
         let words = line.words.get(..MOST_WORDS).unwrap_or(&line.words);
-        let arguments = split::split(source, words, Names::of(Engine::Slime, options.version), &mut Vec::new());
+        let arguments =
+            split::split(source, words, FlagNames::for_engine(Engine::Slime, options.version), &mut Vec::new());
         for argument in arguments {
             if let Some(key) = argument.key.filter(|key| key.flag().of_slime || *key == Key::ModelPath) {
                 found.insert(key, argument);
@@ -156,7 +157,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
     }
     let source = Source::new("<command line>", text);
     // clap has already checked these words.
-    let arguments = split::split(&source, &fields, Names::of(Engine::Spectune, None), &mut Vec::new());
+    let arguments = split::split(&source, &fields, FlagNames::for_engine(Engine::Spectune, None), &mut Vec::new());
     let span = Span::new(0, source.text().len());
     let launch = Launch {
         engine: Engine::Spectune,

@@ -6,12 +6,12 @@ const MOST_TESTS: usize = 32;
 
 /// A condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Condition {
+pub enum LaunchCondition {
     /// Nothing is known of it.
     #[default]
     Unknown,
     Constant(bool),
-    Test(Tested, Test),
+    Test(TestedVariable, Test),
     Not(Box<Self>),
     All(Vec<Self>),
     Any(Vec<Self>),
@@ -19,7 +19,7 @@ pub enum Condition {
 
 /// The variable that a test is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tested {
+pub struct TestedVariable {
     pub name: String,
     /// The text that replaces it where it has no value: `${NAME:-default}`.
     pub default: Option<String>,
@@ -53,8 +53,8 @@ pub enum Relation {
 /// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    pub variable: Tested,
-    condition: Condition,
+    pub variable: TestedVariable,
+    condition: LaunchCondition,
     holds: bool,
 }
 
@@ -96,7 +96,7 @@ impl Fact {
         let outcome = value.map(|value| self.condition.outcome(&|_| Some(value.to_owned())));
         match (outcome, &self.condition) {
             (Some(Some(outcome)), _) if outcome == self.holds => Refined::Same,
-            (_, Condition::Test(_, Test::Equals(text))) if self.holds => Refined::Is(text.clone()),
+            (_, LaunchCondition::Test(_, Test::Equals(text))) if self.holds => Refined::Is(text.clone()),
             (None, _) => Refined::Same,
             // The known value contradicts the branch, so in it the variable must have been changed.
             (Some(_), _) => Refined::Another,
@@ -104,10 +104,10 @@ impl Fact {
     }
 }
 
-impl Condition {
+impl LaunchCondition {
     /// A comparison of a variable with the text of a number, by a sign of C; `is_swapped` where the
     /// number is on the left.
-    pub fn comparison(variable: Tested, sign: &str, text: &str, is_swapped: bool) -> Self {
+    pub fn comparison(variable: TestedVariable, sign: &str, text: &str, is_swapped: bool) -> Self {
         let Ok(number) = text.parse::<i64>() else { return Self::Test(variable, Test::Other) };
         let sign = match (sign, is_swapped) {
             ("<", true) => ">",
@@ -175,7 +175,7 @@ impl Condition {
     }
 
     /// Whether it holds for the values that are known.
-    pub fn outcome(&self, value_of: &dyn Fn(&Tested) -> Option<String>) -> Option<bool> {
+    pub fn outcome(&self, value_of: &dyn Fn(&TestedVariable) -> Option<String>) -> Option<bool> {
         let any = |parts: &[Self], wanted: bool| {
             let outcomes: Vec<Option<bool>> = parts.iter().map(|part| part.outcome(value_of)).collect();
             match () {
@@ -209,7 +209,7 @@ impl Condition {
     }
 
     /// The variable that all of it is about, if there is one.
-    fn variable(&self) -> Option<&Tested> {
+    fn variable(&self) -> Option<&TestedVariable> {
         match self {
             Self::Unknown | Self::Constant(_) => None,
             Self::Test(variable, _) => Some(variable),
@@ -256,12 +256,12 @@ fn matches(pattern: &[u8], text: &[u8]) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn test(name: &str, test: Test) -> Condition {
-        Condition::Test(Tested { name: name.to_owned(), default: None }, test)
+    fn test(name: &str, test: Test) -> LaunchCondition {
+        LaunchCondition::Test(TestedVariable { name: name.to_owned(), default: None }, test)
     }
 
     /// What the facts of a condition make of a value of `N`.
-    fn refined(condition: &Condition, holds: bool, value: Option<&str>) -> Refined {
+    fn refined(condition: &LaunchCondition, holds: bool, value: Option<&str>) -> Refined {
         let facts = condition.facts(holds);
         let of_n = facts.iter().filter(|fact| fact.variable.name == "N").map(|fact| fact.refine(value));
         of_n.fold(Refined::Same, |known, new| if known == Refined::Same { new } else { known })
@@ -299,11 +299,11 @@ mod tests {
 
     #[test]
     fn outcomes_need_the_values_that_decide() {
-        let value_of = |variable: &Tested| (variable.name == "N").then(|| "0".to_owned());
+        let value_of = |variable: &TestedVariable| (variable.name == "N").then(|| "0".to_owned());
         let known = || test("N", Test::IsTruthy);
         assert_eq!(known().outcome(&value_of), Some(false));
-        assert_eq!(known().and(Condition::Unknown).outcome(&value_of), Some(false));
-        assert_eq!(known().or(Condition::Unknown).outcome(&value_of), None);
+        assert_eq!(known().and(LaunchCondition::Unknown).outcome(&value_of), Some(false));
+        assert_eq!(known().or(LaunchCondition::Unknown).outcome(&value_of), None);
         assert_eq!(known().negated().outcome(&value_of), Some(true));
         assert_eq!(test("M", Test::IsEmpty).outcome(&value_of), None);
     }
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn long_conditions_are_not_kept() {
-        let many = (0..100).fold(Condition::Constant(true), |all, _| all.and(test("N", Test::IsEmpty)));
+        let many = (0..100).fold(LaunchCondition::Constant(true), |all, _| all.and(test("N", Test::IsEmpty)));
         assert!(many.size() <= MOST_TESTS, "{}", many.size());
     }
 }

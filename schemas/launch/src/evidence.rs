@@ -61,13 +61,14 @@ pub(super) fn fill_in(source: &Source, options: &Options, forks: Forks, launches
         };
         launch.engine_version = found.map(|(version, _)| version);
         launch.version_is_inferred = found.is_some_and(|(_, is_certain)| !is_certain);
-        launch.version_of_day = launch.dated.filter(|_| found.is_none()).and_then(|day| of_day(source, day, launch));
+        launch.version_of_day =
+            launch.dated.filter(|_| found.is_none()).and_then(|day| version_on_day(source, day, launch));
     }
 }
 
 /// The newest version of a text's day, if it has what the launch uses. Days in scripts are those of
 /// changes, which say little of the version that runs; pages and reports are of their day.
-fn of_day(source: &Source, day: Day, launch: &Launch) -> Option<EngineVersion> {
+fn version_on_day(source: &Source, day: Day, launch: &Launch) -> Option<EngineVersion> {
     let is_built = Day::latest_build_in(source.text()) == Some(day);
     let engine = base(launch.engine);
     let version =

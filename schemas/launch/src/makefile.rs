@@ -25,7 +25,7 @@ const DEEPEST: usize = 4;
 
 /// The script of a Makefile or justfile.
 pub(super) fn read(source: &Source, context: &TextContext) -> ReadDocument {
-    let dialect = MakeDialect::of(source.name());
+    let dialect = MakeDialect::from_name(source.name());
     let lines = lines::read(source.text(), dialect);
     let mut writer =
         ScriptWriter { source, dialect, values: values(source, &lines), script: Composed::default(), is_moved: false };

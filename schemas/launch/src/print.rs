@@ -9,7 +9,7 @@ use super::{
     Argument, Engine, Launch, Syntax, Value,
     arguments::split::is_flag,
     quoting::quoted,
-    shell::{ShellReader, SimpleCommand, Statement},
+    shell::{ShellReader, ShellStatement, SimpleCommand},
 };
 
 impl fmt::Display for Launch {
@@ -75,7 +75,7 @@ fn bare(text: &str) -> Bare {
     // A word after it shows what a backslash at its end does.
     let command = format!("x {text} y");
     let mut statements = ShellReader::new(&command, Span::new(0, command.len()));
-    let Some(Statement::Command(SimpleCommand { assignments, words, writes: None, is_negated: false })) =
+    let Some(ShellStatement::Command(SimpleCommand { assignments, words, writes: None, is_negated: false })) =
         statements.next()
     else {
         return Bare::Different;

@@ -40,10 +40,10 @@ use super::{
     Environment, Value, Variables,
     command::{CommandText, ShellCommand},
     compose::Composed,
-    condition::Condition,
+    condition::LaunchCondition,
     document::Document,
     evidence::StatedVersion,
-    shell::{ShellReader, Statement, Trouble},
+    shell::{ShellReader, ShellStatement, Trouble},
 };
 
 /// Maximum number of commands of one text, and of constructs in it that do not close.
@@ -88,7 +88,7 @@ struct Interpreter<'a> {
     /// The branches of each open block.
     arms: Vec<Arms<'a>>,
     /// The condition under which the last command succeeded.
-    status: Condition,
+    status: LaunchCondition,
     /// Branches that do not run with the values that the text gives: block and turn.
     untaken: HashSet<(u32, u32)>,
     /// Whether that is so of the rest of the script.
@@ -158,7 +158,7 @@ impl<'a> Interpreter<'a> {
             blocks: Vec::new(),
             gone: Vec::new(),
             arms: Vec::new(),
-            status: Condition::Unknown,
+            status: LaunchCondition::Unknown,
             untaken: HashSet::new(),
             is_untaken: false,
             is_inside: false,
@@ -190,17 +190,17 @@ impl<'a> Interpreter<'a> {
     fn run(&mut self, mut reader: ShellReader<'a>, nesting: usize) {
         for statement in reader.by_ref() {
             match statement {
-                Statement::BlockOpens(block) => self.open(block),
-                Statement::BlockTurns => self.turn(),
-                Statement::BlockCloses => self.close(),
-                Statement::Then => self.then(),
-                Statement::AndOr { or } => self.and_or(or),
-                Statement::Subject(word) => self.subject(word),
-                Statement::Patterns(words) => self.patterns(&words),
-                Statement::Array(array) => self.assign_array(array),
-                Statement::HereDocument(document) if nesting == 0 => self.document(&document),
-                Statement::HereDocument(_) => {}
-                Statement::Command(command) => {
+                ShellStatement::BlockOpens(block) => self.open(block),
+                ShellStatement::BlockTurns => self.turn(),
+                ShellStatement::BlockCloses => self.close(),
+                ShellStatement::Then => self.then(),
+                ShellStatement::AndOr { or } => self.and_or(or),
+                ShellStatement::Subject(word) => self.subject(word),
+                ShellStatement::Patterns(words) => self.patterns(&words),
+                ShellStatement::Array(array) => self.assign_array(array),
+                ShellStatement::HereDocument(document) if nesting == 0 => self.document(&document),
+                ShellStatement::HereDocument(_) => {}
+                ShellStatement::Command(command) => {
                     self.status = self.condition_of(&command);
                     if nesting == 0 {
                         self.note_end(&command);

@@ -40,7 +40,7 @@ const MOST_PATTERNS: usize = 64;
 
 /// One statement of a script, in order.
 #[derive(Clone, Debug)]
-pub(super) enum Statement<'a> {
+pub(super) enum ShellStatement<'a> {
     /// A simple command, or assignments alone (then without words).
     Command(SimpleCommand<'a>),
     /// `NAME=( … )` or `NAME+=( … )`.

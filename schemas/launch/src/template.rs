@@ -6,7 +6,7 @@ mod statements;
 
 use schemas::text::{Source, Span};
 
-use self::{choices::Choice, statements::Effect};
+use self::{choices::BranchChoice, statements::BlockEffect};
 
 /// Maximum number of choices of branches of which the launches are read, in addition to the first
 /// ones.
@@ -24,13 +24,13 @@ pub(super) struct RenderedTemplate {
 /// A template with the first branch of each block, as far as conditions allow it. `None` where
 /// there are no blocks. `joins_lines` says whether a line end may become a blank.
 pub(super) fn first_branches(source: &Source, joins_lines: bool) -> Option<RenderedTemplate> {
-    rendered(source, joins_lines, &Choice::first(source.text()))
+    rendered(source, joins_lines, &BranchChoice::first(source.text()))
 }
 
 /// A template with other branches: the second ones, the third ones, and those of one condition at a
 /// time. Blocks with the same condition have the same outcome.
 pub(super) fn other_branches(source: &Source, joins_lines: bool) -> Vec<RenderedTemplate> {
-    let choices = Choice::others(source.text());
+    let choices = BranchChoice::others(source.text());
     let mut found: Vec<RenderedTemplate> = Vec::new();
     for choice in &choices {
         let other = rendered(source, joins_lines, choice).filter(|one| !one.others.is_empty());
@@ -44,7 +44,7 @@ pub(super) fn other_branches(source: &Source, joins_lines: bool) -> Vec<Rendered
     found
 }
 
-fn rendered(source: &Source, joins_lines: bool, choice: &Choice) -> Option<RenderedTemplate> {
+fn rendered(source: &Source, joins_lines: bool, choice: &BranchChoice) -> Option<RenderedTemplate> {
     let branches::Rendered { text, blocks, others } = branches::rendered(source.text(), joins_lines, choice)?;
     Some(RenderedTemplate { source: Source::new(source.name(), text), blocks, others })
 }
@@ -83,7 +83,7 @@ fn fill(source: &Source, letters: impl Fn(Span) -> Option<(char, char)>) -> Opti
     let (mut filled, mut at) = (String::with_capacity(text.len()), 0);
     for statement in statements::statements(text) {
         let span = statement.span;
-        if statement.effect != Effect::Output {
+        if statement.effect != BlockEffect::Output {
             return None;
         }
         let Some((first, others)) = letters(span) else { continue };

@@ -177,7 +177,7 @@ fn flags(
     }
     // Flags that were tuned on SGLang are kept as they are: they are known to work there.
     let foreign = !matches!(launch.engine, Some(EngineName::Sglang | EngineName::Slime));
-    let mut flags = words::of(launch);
+    let mut flags = words::export_flags(launch);
     let mut left_out = Vec::new();
     flags.retain(|flag| {
         let unknown_backend = foreign

@@ -83,7 +83,7 @@ pub fn file(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let running = row.running(launch).and_then(|running| usize::try_from(running).ok());
     let mut remarks = Remarks::from_row(&row);
     let mut text = String::new();
-    for flag in words::of(launch) {
+    for flag in words::export_flags(launch) {
         if let Some((_, name)) = SAME.iter().find(|(key, _)| *key == flag.key) {
             // A switch has no value.
             let _ = writeln!(text, "{name}: {}", flag.words.first().map_or("true", String::as_str));

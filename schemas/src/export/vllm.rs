@@ -87,7 +87,7 @@ fn flags(text: &mut String, request: ExportRequest<'_>, remarks: &mut Remarks) {
     let mut left_out = Vec::new();
     let launch = &request.tuning.launch;
     let in_json: Vec<Key> = json_flags(launch).map(|flag| flag.key).collect();
-    for flag in words::of(launch) {
+    for flag in words::export_flags(launch) {
         let name = flag.key.flag().name;
         match SAME.iter().find(|(key, _)| *key == flag.key) {
             Some((_, name)) => {
@@ -228,5 +228,5 @@ fn speculative_config(
 fn json_flags(launch: &LaunchFile) -> impl Iterator<Item = words::ExportFlag> {
     let algorithm = launch.speculative_algorithm.as_deref().unwrap_or_default();
     let keys: Vec<Key> = own_flags(algorithm).filter(|own| own.in_vllm).map(|own| own.key).collect();
-    words::of(launch).into_iter().filter(move |flag| keys.contains(&flag.key))
+    words::export_flags(launch).into_iter().filter(move |flag| keys.contains(&flag.key))
 }

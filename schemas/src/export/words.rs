@@ -15,7 +15,7 @@ pub struct ExportFlag {
 
 /// The flags of a launch file, in alphabetical order. Switches that are off are omitted, since that
 /// is the default.
-pub fn of(launch: &LaunchFile) -> Vec<ExportFlag> {
+pub fn export_flags(launch: &LaunchFile) -> Vec<ExportFlag> {
     // Serializing a struct of optional texts and numbers cannot fail, and it includes every flag.
     let Ok(Value::Object(fields)) = serde_json::to_value(launch) else { return Vec::new() };
     let flag = |row: &crate::flags::Flag| {

@@ -19,7 +19,7 @@ pub struct Verdict {
 
 /// What a doubt does to a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
+enum DoubtEffect {
     Nothing,
     /// The severity is at most this. A note says why, where the finding itself does not.
     AtMost(Severity, Option<&'static str>),
@@ -28,44 +28,46 @@ enum Effect {
 }
 
 /// The table of doubts and what findings depend on.
-fn effect(doubt: Doubt, depends: Depends) -> Effect {
-    const WARNING: Effect = Effect::AtMost(Severity::Warning, None);
+fn effect(doubt: Doubt, depends: Depends) -> DoubtEffect {
+    const WARNING: DoubtEffect = DoubtEffect::AtMost(Severity::Warning, None);
     match doubt {
-        Doubt::OtherEngine => Effect::AtMost(Severity::Info, None),
-        Doubt::Shown if depends.plugin => Effect::AtMost(Severity::Info, None),
-        Doubt::Fork if depends.unknown_name => Effect::AtMost(Severity::Info, None),
+        Doubt::OtherEngine => DoubtEffect::AtMost(Severity::Info, None),
+        Doubt::Shown if depends.plugin => DoubtEffect::AtMost(Severity::Info, None),
+        Doubt::Fork if depends.unknown_name => DoubtEffect::AtMost(Severity::Info, None),
         Doubt::Fork if depends.engine => WARNING,
-        Doubt::FlagOfFork => Effect::Drops,
+        Doubt::FlagOfFork => DoubtEffect::Drops,
         Doubt::OtherRelease | Doubt::SetElsewhere | Doubt::OtherRuntime | Doubt::OtherImage => WARNING,
         Doubt::ModelByName => {
-            Effect::AtMost(Severity::Warning, Some("the class of the target or the draft is taken from its name"))
+            DoubtEffect::AtMost(Severity::Warning, Some("the class of the target or the draft is taken from its name"))
         }
         Doubt::OtherSplitter if depends.lines => WARNING,
-        Doubt::OtherFormat if depends.lines || depends.words || depends.quoting => Effect::AtMost(Severity::Info, None),
-        Doubt::OtherQuoting if depends.quoting => Effect::Drops,
-        Doubt::OwnFlags | Doubt::Wrapper if depends.unknown_name => Effect::Drops,
+        Doubt::OtherFormat if depends.lines || depends.words || depends.quoting => {
+            DoubtEffect::AtMost(Severity::Info, None)
+        }
+        Doubt::OtherQuoting if depends.quoting => DoubtEffect::Drops,
+        Doubt::OwnFlags | Doubt::Wrapper if depends.unknown_name => DoubtEffect::Drops,
         Doubt::Wrapper if !depends.lines => {
             let note = "the program that takes these flags is not known: they may mean something else to it";
-            Effect::AtMost(Severity::Warning, Some(note))
+            DoubtEffect::AtMost(Severity::Warning, Some(note))
         }
         Doubt::Untaken => {
             let note = "a condition excludes this with the values in the text: it is so where others are set";
-            Effect::AtMost(Severity::Warning, Some(note))
+            DoubtEffect::AtMost(Severity::Warning, Some(note))
         }
         Doubt::Template => {
             let note = "a template decides which of these flags are given";
-            Effect::AtMost(Severity::Warning, Some(note))
+            DoubtEffect::AtMost(Severity::Warning, Some(note))
         }
         Doubt::Shown => {
             let note = "the text shows this launch: it may not be run as it is written there";
-            Effect::AtMost(Severity::Warning, Some(note))
+            DoubtEffect::AtMost(Severity::Warning, Some(note))
         }
         Doubt::Fork
         | Doubt::OtherSplitter
         | Doubt::OtherFormat
         | Doubt::OtherQuoting
         | Doubt::OwnFlags
-        | Doubt::Wrapper => Effect::Nothing,
+        | Doubt::Wrapper => DoubtEffect::Nothing,
     }
 }
 
@@ -77,9 +79,9 @@ pub fn settle(finding: Finding, judge: impl FnOnce(&Finding, Severity) -> Verdic
     let apply = |doubts: &mut dyn Iterator<Item = Doubt>, severity: &mut Severity, notes: &mut Vec<String>| {
         for doubt in doubts {
             match effect(doubt, finding.depends) {
-                Effect::Nothing => {}
-                Effect::Drops => return false,
-                Effect::AtMost(most, note) => {
+                DoubtEffect::Nothing => {}
+                DoubtEffect::Drops => return false,
+                DoubtEffect::AtMost(most, note) => {
                     notes.extend(note.filter(|_| *severity > most).map(str::to_owned));
                     *severity = most.min(*severity);
                 }

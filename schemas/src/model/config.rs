@@ -61,9 +61,9 @@ pub struct ModelConfig {
     /// Base of the rotary embedding; absent means 10000.
     pub rope_theta: Option<f64>,
     /// Scaling of the rotary embedding, older name.
-    pub rope_scaling: Option<RopeScaling>,
+    pub rope_scaling: Option<RopeParameters>,
     /// Theta and scaling together, newer name (transformers 5).
-    pub rope_parameters: Option<RopeScaling>,
+    pub rope_parameters: Option<RopeParameters>,
     /// Bias on q, k, v (and o).
     pub attention_bias: Option<bool>,
     /// Bias on the feed-forward layers.
@@ -175,7 +175,7 @@ pub struct ModelConfig {
 /// `rope_scaling` or `rope_parameters`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct RopeScaling {
+pub struct RopeParameters {
     /// `default`, `linear`, `dynamic`, `yarn`, `llama3`, …
     pub rope_type: Option<String>,
     /// Older name of `rope_type`.
@@ -278,7 +278,7 @@ impl ModelConfig {
             }
         }
         let mut unread = Vec::new();
-        lenient::nested::<RopeScaling>(&mut object, "rope_scaling", &mut unread);
+        lenient::nested::<RopeParameters>(&mut object, "rope_scaling", &mut unread);
         if let Some(Json::Object(parameters)) = object.get_mut("rope_parameters")
             && let Some(full) = parameters.remove("full_attention")
         {
@@ -286,7 +286,7 @@ impl ModelConfig {
             // sequence.
             object.insert("rope_parameters".into(), full);
         }
-        lenient::nested::<RopeScaling>(&mut object, "rope_parameters", &mut unread);
+        lenient::nested::<RopeParameters>(&mut object, "rope_parameters", &mut unread);
         lenient::nested::<EagleConfig>(&mut object, "eagle_config", &mut unread);
         lenient::nested::<DflashConfig>(&mut object, "dflash_config", &mut unread);
         let readable = lenient::readable::<Self>(object, "", &mut unread);

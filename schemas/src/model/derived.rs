@@ -1,6 +1,6 @@
 //! Values that engines derive from a config.json, derived in the same way.
 
-use super::{ModelConfig, RopeScaling};
+use super::{ModelConfig, RopeParameters};
 use crate::tree::Block;
 
 /// The context length that SGLang assumes if no key gives one (`hf_transformers/common.py`,
@@ -107,14 +107,14 @@ impl ModelConfig {
 
     /// Base and scaling of the rotary embedding, from whichever of the two forms the config uses.
     /// The base defaults to 10000, as in transformers.
-    pub fn effective_rope(&self) -> (f64, Option<&RopeScaling>) {
+    pub fn effective_rope(&self) -> (f64, Option<&RopeParameters>) {
         let scaling = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
         let theta = scaling.and_then(|scaling| scaling.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
         (theta, scaling.filter(|scaling| scaling.name().is_some_and(|name| name != "default")))
     }
 }
 
-impl RopeScaling {
+impl RopeParameters {
     /// The kind of scaling, from either of its two keys.
     pub fn name(&self) -> Option<&str> {
         self.rope_type.as_deref().or(self.kind.as_deref())
@@ -175,7 +175,7 @@ mod tests {
     fn the_rope_is_read_in_both_forms() {
         let old = config(r#"{"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8}}"#);
         assert_eq!(old.effective_rope().0, 5e5);
-        assert_eq!(old.effective_rope().1.and_then(RopeScaling::name), Some("llama3"));
+        assert_eq!(old.effective_rope().1.and_then(RopeParameters::name), Some("llama3"));
         let new = config(r#"{"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}"#);
         assert_eq!(new.effective_rope(), (1e6, None));
     }

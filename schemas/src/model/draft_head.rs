@@ -105,7 +105,7 @@ const EAGLE_ARCHITECTURES: &[&str] =
 impl DraftKind {
     /// The kind of draft of an algorithm by SGLang's name, in any case; `None` for look-ups, and
     /// for an unknown name.
-    pub fn of_algorithm(algorithm: &str) -> Option<Self> {
+    pub fn from_algorithm(algorithm: &str) -> Option<Self> {
         Some(match algorithm.to_ascii_uppercase().as_str() {
             "EAGLE" => Self::Eagle,
             "EAGLE3" => Self::Eagle3,

@@ -17,7 +17,7 @@ pub struct TokenBytes {
 impl TokenBytes {
     /// Bytes of a sequence of this many tokens, at the least: an engine may keep more than the
     /// window.
-    pub fn of_sequence(self, tokens: u64) -> u64 {
+    pub fn sequence_bytes(self, tokens: u64) -> u64 {
         let windowed = self.windowed.saturating_mul(tokens.min(self.window));
         self.full.saturating_mul(tokens).saturating_add(windowed)
     }
@@ -64,8 +64,8 @@ mod tests {
         let layer = 8 * 64 * 2 * 2;
         let token = config.token_bytes(2, 1).expect("known");
         assert_eq!(token, TokenBytes { full: layer, windowed: 2 * layer, window: 128 });
-        assert_eq!(token.of_sequence(100), 300 * layer);
-        assert_eq!(token.of_sequence(1000), 1000 * layer + 128 * 2 * layer);
+        assert_eq!(token.sequence_bytes(100), 300 * layer);
+        assert_eq!(token.sequence_bytes(1000), 1000 * layer + 128 * 2 * layer);
         assert_eq!(config.kv_bytes_per_token(2, 1), None, "there is no one size of a token");
         assert_eq!(config.token_bytes(2, 16).map(|token| token.full), Some(layer / 8), "a GPU keeps at least one head");
     }

@@ -125,7 +125,7 @@ impl SweepFile {
     }
 
     /// The sweep of the draft of this name alone; the first one's if there is no such draft.
-    pub fn of_draft(&self, name: &str) -> Self {
+    pub fn for_draft(&self, name: &str) -> Self {
         let mut all = self.each_draft();
         let at = all.iter().position(|one| one.name == name).unwrap_or_default();
         all.swap_remove(at).file
@@ -211,7 +211,7 @@ mod tests {
         };
         assert_eq!(of(0), ("eagle3", "/heads/eagle3/", "EAGLE3", "2,1,3".into()));
         assert_eq!(of(1), ("suffix", "", "SUFFIX", "4,1,5".into()));
-        assert_eq!(file.of_draft("suffix"), each[1].file);
+        assert_eq!(file.for_draft("suffix"), each[1].file);
         // Written and read again it is the same.
         let text = file.write().expect("text");
         assert_eq!(SweepFile::read(&Source::new("again", text)).expect("a good file"), file);
@@ -232,7 +232,7 @@ mod tests {
         let file = read("path = '/heads/eagle3/'\n", twice).expect("a good file");
         let names: Vec<String> = file.each_draft().into_iter().map(|one| one.name).collect();
         assert_eq!(names, ["eagle3", "eagle3-prompt-lookup", "suffix"]);
-        let of = |name: &str| file.of_draft(name).models.second_source;
+        let of = |name: &str| file.for_draft(name).models.second_source;
         assert_eq!((of("eagle3"), of("eagle3-prompt-lookup").as_deref()), (None, Some("PROMPT_LOOKUP")));
     }
 

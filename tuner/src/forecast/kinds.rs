@@ -39,7 +39,7 @@ impl TimedDraft {
 /// A warning if the times of steps are those of another kind of draft than the one whose drafts
 /// are accepted. `algorithm` is its name; `None` if it is not known.
 pub fn warning(algorithm: Option<&str>, times: &Times) -> Option<String> {
-    let kind = DraftKind::of_algorithm(algorithm?)?;
+    let kind = DraftKind::from_algorithm(algorithm?)?;
     let other = TimedDraft::of(times).other_than(kind)?;
     Some(format!(
         "what is accepted is drafted by {}, but the times of steps are those of {other} ({}): a pass takes another time, \
@@ -60,7 +60,7 @@ mod tests {
         for (name, source, costs) in NAMES {
             let times = Times::from(StepCosts::named(name).expect("a machine"));
             for algorithm in algorithms {
-                let kind = DraftKind::of_algorithm(algorithm);
+                let kind = DraftKind::from_algorithm(algorithm);
                 let found = warning(Some(algorithm), &times);
                 assert_eq!(found.is_some(), kind != costs.kind, "{algorithm} with {name}");
                 assert!(found.is_none_or(|found| found.contains(source) && found.contains("--times")));

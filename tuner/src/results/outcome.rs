@@ -59,7 +59,7 @@ pub fn tuned(
     let winners: Vec<(&LoadRanking, &Ranked)> =
         ranking.iter().filter_map(|ranking| Some((ranking, best_with(ranking, &start)?))).collect();
     // An engine has one draft; without speculation everywhere, the first one is as good as any.
-    let (whole, file) = (file, &file.of_draft(&start.draft));
+    let (whole, file) = (file, &file.for_draft(&start.draft));
     let guide = guide.and_then(|guide| guide.of_draft(&start.draft));
     let policy = policy(file, &start, &winners, guide);
     let knobs = &start.knobs;

@@ -59,7 +59,7 @@ pub fn words(error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let said = said.strip_suffix(&place).unwrap_or(&said);
     if error.is_data() {
-        return schemas::words::of(said, "", Syntax::Json).message;
+        return schemas::words::quoted_words(said, "", Syntax::Json).message;
     }
     let end = match said {
         _ if error.is_eof() => "it ends too early",

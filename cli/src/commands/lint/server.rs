@@ -32,7 +32,7 @@ pub(super) struct LintedServer {
 pub(super) struct ServerComparison {
     /// Name of the text that contains the launch.
     name: String,
-    compared: Vec<running::Compared>,
+    compared: Vec<running::ComparedValue>,
 }
 
 impl LintedServer {
@@ -82,8 +82,8 @@ impl LintedServer {
         let held = self.held(&[FileResult { checked, fixes: None }]);
         let differing = held.iter().flat_map(|one| one.compared.iter().map(move |value| (&one.name, value)));
         let differing = differing.filter(|(_, value)| value.differs);
-        let resolved = |value: &running::Compared| value.resolved.clone().unwrap_or_else(|| "?".into());
-        let line = |(name, value): (&String, &running::Compared)| {
+        let resolved = |value: &running::ComparedValue| value.resolved.clone().unwrap_or_else(|| "?".into());
+        let line = |(name, value): (&String, &running::ComparedValue)| {
             format!(
                 "{}: {name} resolves to {}, the server at {} runs {}",
                 value.name,

@@ -92,7 +92,7 @@ pub fn launches(configuration: &Configuration, load: TrialLoad, section: &Sectio
     // The card is about this load only, regardless of the tuned file's rows for other loads.
     tuning.table = match configuration.table.as_slice() {
         [] => vec![(batch_size.unwrap_or(usize::MAX), configuration.shape)],
-        rows => schemas::tuned::of_shortest_contexts(rows.iter().map(|row| (row.max_running_batch, row.shape))),
+        rows => schemas::tuned::shortest_context_rows(rows.iter().map(|row| (row.max_running_batch, row.shape))),
     };
     // The verdicts are those of the tuned file's rows; the card has its own.
     tuning.verdicts.clear();
@@ -122,7 +122,7 @@ pub fn launches(configuration: &Configuration, load: TrialLoad, section: &Sectio
 /// draft.
 fn other_draft(configuration: &Configuration, sweep: &Sweep, tuned: &TunedFile) -> Option<Models> {
     let header = sweep.header.as_ref().filter(|_| !configuration.draft.is_empty())?;
-    let mut models = header.file.of_draft(&configuration.draft).models;
+    let mut models = header.file.for_draft(&configuration.draft).models;
     if !models.draft.is_empty() {
         let path = Path::new(header.folder.as_deref().unwrap_or_default()).join(&models.draft);
         models.draft = path.canonicalize().unwrap_or(path).display().to_string();

@@ -23,7 +23,7 @@ use super::{
         writing::Writing,
     },
     numbers, place,
-    split::{self, Names},
+    split::{self, FlagNames},
     unknown,
 };
 
@@ -49,7 +49,7 @@ impl LaunchBuilder<'_> {
         let stated = command.version.filter(|stated| stated.is_of(engine)).map(|stated| stated.version);
         let version = self.options.version.or(stated.map(|version| version.value));
         let mut troubles = Vec::new();
-        let names = Names { engine, version, callee: self.context.callee };
+        let names = FlagNames { engine, version, callee: self.context.callee };
         let mut arguments = split::split(self.source, words, names, &mut troubles);
         if engine == Engine::Vllm {
             split::positional_model(&mut arguments);
@@ -194,7 +194,7 @@ impl LaunchBuilder<'_> {
     fn perhaps(
         &self,
         command: &ShellCommand<'_>,
-        names: Names,
+        names: FlagNames,
         arguments: &mut Vec<Argument>,
         settings: &mut BTreeMap<Key, Setting>,
     ) -> BTreeSet<Key> {

@@ -58,7 +58,12 @@ fn names_flag(text: &str) -> bool {
 }
 
 /// Splits the words of a launch into arguments; what is amiss goes to `findings`.
-pub(super) fn split(source: &Source, words: &[Field<'_>], names: Names, findings: &mut Vec<Finding>) -> Vec<Argument> {
+pub(super) fn split(
+    source: &Source,
+    words: &[Field<'_>],
+    names: FlagNames,
+    findings: &mut Vec<Finding>,
+) -> Vec<Argument> {
     let mut arguments: Vec<Argument> = Vec::new();
     let mut words = words.iter().peekable();
     // The flag just before, if it has all its words already: what follows it belongs to nothing.
@@ -185,16 +190,16 @@ fn inline_value(source: &Source, word: Span, spelling: &str, value: &str) -> (Sp
 
 /// The names that an engine's command line, or one of its classes, knows.
 #[derive(Clone, Copy)]
-pub(crate) struct Names {
+pub(crate) struct FlagNames {
     pub engine: Engine,
     pub version: Option<EngineVersion>,
     /// The class whose keywords the names are.
     pub callee: Option<Callee>,
 }
 
-impl Names {
+impl FlagNames {
     /// The names of an engine's command line.
-    pub fn of(engine: Engine, version: Option<EngineVersion>) -> Self {
+    pub fn for_engine(engine: Engine, version: Option<EngineVersion>) -> Self {
         Self { engine, version, callee: None }
     }
 

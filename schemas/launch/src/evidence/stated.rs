@@ -169,7 +169,7 @@ fn stated_at(text: &str, at: usize) -> Option<(StatedVersion, Strength)> {
     let signs = between.find(|letter: char| !"=:+_-/@\"'` {}$*|(".contains(letter))?;
     let (signs, version_text) = between.split_at_checked(signs)?;
     let (version, width) = version_at(version_text)?;
-    let version = if is_plugin { of_plugin(version) } else { version };
+    let version = if is_plugin { without_suffixes(version) } else { version };
     let start = at + length + signs.len();
     // `llm-scaler-vllm:0.21.0` is another vendor's product with its own version numbers.
     if text.get(..at).is_some_and(|before| before.ends_with('-')) {
@@ -213,7 +213,7 @@ fn stated_at(text: &str, at: usize) -> Option<(StatedVersion, Strength)> {
 
 /// The version of vLLM that a version of its Ascend plugin is made for, which has the same numbers
 /// (its page on versions).
-fn of_plugin(version: EngineVersion) -> EngineVersion {
+fn without_suffixes(version: EngineVersion) -> EngineVersion {
     EngineVersion { candidate: None, post: None, ..version }
 }
 

@@ -48,7 +48,7 @@ pub enum MakeLine {
 }
 
 impl MakeDialect {
-    pub fn of(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         let base = base_of(name).to_ascii_lowercase();
         if base.contains("justfile") || base.ends_with(".just") { Self::Just } else { Self::Make }
     }

@@ -41,7 +41,7 @@ impl<'t> Aliases<'t> {
             }
             "class_definition" => {
                 let Some(name) = identifier(text, node.child_by_field_name("name")) else { return };
-                let class = || OwnClass::of(text, node);
+                let class = || OwnClass::from_class(text, node);
                 self.classes.entry(name).and_modify(|known| *known = None).or_insert_with(class);
             }
             "function_definition" => {

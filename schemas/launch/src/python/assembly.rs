@@ -10,7 +10,7 @@ use super::{
     super::compose::Composed,
     conditions::{condition, ends},
     lists::{ListNames, ListWord, array_name, words, write},
-    names::{Names, is_conversion, is_starter},
+    names::{PythonNames, is_conversion, is_starter},
     nodes::{identifier, named_children},
     strings::{DEPTH, parts},
 };
@@ -35,14 +35,14 @@ pub struct Assembled<'t> {
 
 struct Assembly<'t, 'n> {
     text: &'t str,
-    names: &'n Names<'t>,
+    names: &'n PythonNames<'t>,
     statements: usize,
     out: Assembled<'t>,
 }
 
 /// The script that assembles the list of an assignment, with the lists that are added to it or that
 /// it is added to. `None` if it does not grow.
-pub fn assembled<'t>(text: &'t str, names: &Names<'t>, assignment: Node<'t>) -> Option<Assembled<'t>> {
+pub fn assembled<'t>(text: &'t str, names: &PythonNames<'t>, assignment: Node<'t>) -> Option<Assembled<'t>> {
     let name = identifier(text, assignment.child_by_field_name("left"))?;
     let body = body_around(assignment);
     let mut steps = Steps { text, names, found: BTreeMap::new(), lists: BTreeSet::new(), seen: 0 };
@@ -76,7 +76,7 @@ fn body_around(node: Node<'_>) -> Node<'_> {
 /// What the statements of a function add to lists.
 struct Steps<'t, 'n> {
     text: &'t str,
-    names: &'n Names<'t>,
+    names: &'n PythonNames<'t>,
     /// The expressions that each name is assigned or extended by, and how many there are.
     found: BTreeMap<&'t str, Vec<Node<'t>>>,
     lists: BTreeSet<&'t str>,
@@ -158,7 +158,13 @@ impl<'t> Steps<'t, '_> {
     }
 }
 
-fn identifiers<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize, found: &mut impl FnMut(&'t str)) {
+fn identifiers<'t>(
+    text: &'t str,
+    names: &PythonNames<'t>,
+    node: Node<'t>,
+    depth: usize,
+    found: &mut impl FnMut(&'t str),
+) {
     if let Some(name) = identifier(text, Some(node)) {
         found(name);
     }

@@ -10,12 +10,12 @@ use schemas::{
 use tree_sitter::Node;
 
 use super::{
-    super::{Engine, arguments::split::Names as FlagNames, compose::Composed},
+    super::{Engine, arguments::split::FlagNames, compose::Composed},
     class::Class,
     dictionary::DictionaryPair,
     given::GivenArgument,
     lists::{ListNames, words, write},
-    names::{Names, is_package},
+    names::{PythonNames, is_package},
     nodes::{identifier, named_children},
     own_class::{Constructor, is_call_of_base},
     strings::{is_dict, json, known, parts, span},
@@ -59,7 +59,7 @@ pub struct Started<'t> {
 ///
 /// Other libraries have classes of the same names: a class of another module, or imported from one,
 /// is not an engine's.
-pub fn started<'t>(text: &'t str, names: &Names<'t>, call: Node<'t>) -> Option<Started<'t>> {
+pub fn started<'t>(text: &'t str, names: &PythonNames<'t>, call: Node<'t>) -> Option<Started<'t>> {
     let function = call.child_by_field_name("function")?;
     let written = text.get(function.byte_range())?;
     let (module, name) = written.rsplit_once('.').unwrap_or(("", written));
@@ -75,7 +75,7 @@ pub fn started<'t>(text: &'t str, names: &Names<'t>, call: Node<'t>) -> Option<S
     }
     let is_tried = is_tried(text, call);
     let with = |engine: Engine, name: &'t str, is_own: bool| {
-        let callee = Callee::of(engine, name).filter(|_| is_own && !is_tried);
+        let callee = Callee::from_name(engine, name).filter(|_| is_own && !is_tried);
         Started { engine, name, presets: Vec::new(), constructors: Vec::new(), callee, is_tried }
     };
     let is_engines = module.is_empty() || module.contains("vllm") || module.contains("sgl");
@@ -87,8 +87,8 @@ pub fn started<'t>(text: &'t str, names: &Names<'t>, call: Node<'t>) -> Option<S
         return Some(with(engine, name, is_own));
     }
     let class = match is_call_of_base(text, call) {
-        true => Class::of_base(text, names, call),
-        false => Class::of(text, names, function),
+        true => Class::from_base(text, names, call),
+        false => Class::from_alias(text, names, function),
     };
     let Class { module, name, presets, constructors } = class.filter(|class| is_package(class.module))?;
     let started = with(engine_of(text, module, name)?, name, true);
@@ -133,18 +133,18 @@ fn handles_types(handler: &str) -> bool {
 }
 
 /// A call as the command line that gives an engine the same arguments; `None` if it has none.
-pub fn command<'t>(text: &'t str, names: &Names<'t>, started: &Started<'t>, call: Node<'t>) -> Option<Composed> {
+pub fn command<'t>(text: &'t str, names: &PythonNames<'t>, started: &Started<'t>, call: Node<'t>) -> Option<Composed> {
     let function = span(call.child_by_field_name("function")?);
     let arguments = call.child_by_field_name("arguments")?;
     if started.name == STARTER_OF_SGLANG {
         return server(text, names, function, arguments);
     }
     let is_vllm = started.engine == Engine::Vllm;
-    let mut call = Call { text, names, started, composed: Composed::default(), branches: Composed::default() };
+    let mut call = LaunchCall { text, names, started, composed: Composed::default(), branches: Composed::default() };
     call.composed.put_for(if is_vllm { "vllm serve" } else { "python3 -m sglang.launch_server" }, function);
     if started.name == OF_RAY {
         let given = named_children(arguments).into_iter().find_map(|one| value_of(text, one, "engine_kwargs"))?;
-        let given = GivenArgument::of_dictionary(text, names, given)?;
+        let given = GivenArgument::from_dictionary(text, names, given)?;
         let keywords: usize = given.into_iter().map(|one| call.give(one)).sum();
         return (keywords > 0).then(|| call.finished());
     }
@@ -176,7 +176,7 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, started: &Started<'t>, call
 
 /// The command of a server of SGLang: `popen_launch_server(model, url, other_args=[…])`. `None` if
 /// its arguments are assembled elsewhere.
-fn server<'t>(text: &'t str, names: &Names<'t>, function: Span, arguments: Node<'t>) -> Option<Composed> {
+fn server<'t>(text: &'t str, names: &PythonNames<'t>, function: Span, arguments: Node<'t>) -> Option<Composed> {
     let arguments = named_children(arguments);
     let keyword = |name: &str| arguments.iter().find_map(|one| value_of(text, *one, name));
     let positional = arguments.first().filter(|first| first.kind() != "keyword_argument").copied();
@@ -202,16 +202,16 @@ fn value_of<'t>(text: &str, argument: Node<'t>, name: &str) -> Option<Node<'t>> 
 }
 
 /// A call that becomes a command line.
-struct Call<'t, 'n> {
+struct LaunchCall<'t, 'n> {
     text: &'t str,
-    names: &'n Names<'t>,
+    names: &'n PythonNames<'t>,
     started: &'n Started<'t>,
     composed: Composed,
     /// The steps of the array with keywords that branches give.
     branches: Composed,
 }
 
-impl<'t> Call<'t, '_> {
+impl<'t> LaunchCall<'t, '_> {
     /// Adds an argument other than a positional one, and returns the number of keywords that it
     /// gives.
     fn give(&mut self, argument: GivenArgument<'t>) -> usize {
@@ -314,7 +314,7 @@ impl<'t> Call<'t, '_> {
 }
 
 /// The words of a value.
-fn value<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, composed: &mut Composed) {
+fn value<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>, composed: &mut Composed) {
     if let Some((word, place)) = parts(text, names, node, 0).as_deref().and_then(known) {
         composed.word(&word, place);
         return;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use tree_sitter::Node;
 
 use super::{
-    names::Names,
+    names::PythonNames,
     nodes::{identifier, named_children},
     own_class::Constructor,
     strings::DEPTH,
@@ -28,7 +28,7 @@ pub struct Class<'t> {
 
 impl<'t> Class<'t> {
     /// The class that an expression is another name of; `None` if it is its own name, or unknown.
-    pub fn of(text: &'t str, names: &Names<'t>, function: Node<'t>) -> Option<Self> {
+    pub fn from_alias(text: &'t str, names: &PythonNames<'t>, function: Node<'t>) -> Option<Self> {
         Self::at(text, names, function, 0).filter(|class| {
             let written = text.get(function.byte_range()).unwrap_or_default();
             let is_own = names.aliases().classes.contains_key(written);
@@ -38,7 +38,7 @@ impl<'t> Class<'t> {
 
     /// The base whose constructor a class of the program calls, if the program does not use the
     /// class in a way that is followed.
-    pub fn of_base(text: &'t str, names: &Names<'t>, call: Node<'t>) -> Option<Self> {
+    pub fn from_base(text: &'t str, names: &PythonNames<'t>, call: Node<'t>) -> Option<Self> {
         let mut around = call.parent();
         for _ in 0..MOST_AROUND {
             around = around.filter(|node| node.kind() != "class_definition").map_or(around, |node| node.parent());
@@ -58,7 +58,7 @@ impl<'t> Class<'t> {
         Self { module, name, presets: Vec::new(), constructors: Vec::new() }
     }
 
-    fn at(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<Self> {
+    fn at(text: &'t str, names: &PythonNames<'t>, node: Node<'t>, depth: usize) -> Option<Self> {
         if depth > DEPTH || !names.spend() {
             return None;
         }

@@ -3,7 +3,7 @@
 use tree_sitter::Node;
 
 use super::{
-    super::condition::{Condition, Fact, Test, Tested},
+    super::condition::{Fact, LaunchCondition, Test, TestedVariable},
     nodes::{identifier, named_children},
 };
 
@@ -96,11 +96,11 @@ pub fn ends(text: &str, block: Option<Node<'_>>) -> bool {
 }
 
 /// A condition, as far as it is about names and constants.
-pub fn condition<'t>(text: &'t str, node: Node<'t>, depth: usize) -> Condition {
+pub fn condition<'t>(text: &'t str, node: Node<'t>, depth: usize) -> LaunchCondition {
     if depth > DEEPEST {
-        return Condition::Unknown;
+        return LaunchCondition::Unknown;
     }
-    let inner = |node: Option<Node<'t>>| node.map_or(Condition::Unknown, |node| condition(text, node, depth + 1));
+    let inner = |node: Option<Node<'t>>| node.map_or(LaunchCondition::Unknown, |node| condition(text, node, depth + 1));
     match node.kind() {
         "parenthesized_expression" => inner(node.named_child(0)),
         "not_operator" => inner(node.child_by_field_name("argument")).negated(),
@@ -108,10 +108,10 @@ pub fn condition<'t>(text: &'t str, node: Node<'t>, depth: usize) -> Condition {
             let (left, right) = (inner(node.child_by_field_name("left")), inner(node.child_by_field_name("right")));
             if operator(text, node) == Some("and") { left.and(right) } else { left.or(right) }
         }
-        "true" => Condition::Constant(true),
-        "false" | "none" => Condition::Constant(false),
+        "true" => LaunchCondition::Constant(true),
+        "false" | "none" => LaunchCondition::Constant(false),
         "comparison_operator" => comparison(text, node),
-        _ => tested(text, node).map_or(Condition::Unknown, |name| Condition::Test(name, Test::IsTruthy)),
+        _ => tested(text, node).map_or(LaunchCondition::Unknown, |name| LaunchCondition::Test(name, Test::IsTruthy)),
     }
 }
 
@@ -119,17 +119,17 @@ fn operator<'t>(text: &'t str, node: Node<'t>) -> Option<&'t str> {
     text.get(node.child_by_field_name("operator")?.byte_range())
 }
 
-fn comparison<'t>(text: &'t str, node: Node<'t>) -> Condition {
+fn comparison<'t>(text: &'t str, node: Node<'t>) -> LaunchCondition {
     let [left, right] = named_children(node).try_into().unwrap_or([node, node]);
     let between =
         text.get(left.end_byte()..right.start_byte()).map(|sign| sign.split_whitespace().collect::<Vec<_>>().join(" "));
-    let Some(sign) = between.filter(|_| left != right) else { return Condition::Unknown };
+    let Some(sign) = between.filter(|_| left != right) else { return LaunchCondition::Unknown };
     let (variable, other, is_swapped) = match (tested(text, left), tested(text, right)) {
         (Some(variable), _) => (variable, right, false),
         (None, Some(variable)) => (variable, left, true),
-        (None, None) => return Condition::Unknown,
+        (None, None) => return LaunchCondition::Unknown,
     };
-    let equals = |text: String| Condition::Test(variable.clone(), Test::Equals(text));
+    let equals = |text: String| LaunchCondition::Test(variable.clone(), Test::Equals(text));
     match (sign.as_str(), constant(text, other)) {
         ("==" | "is", Some(value)) => equals(value),
         ("!=" | "is not", Some(value)) => equals(value).negated(),
@@ -140,17 +140,19 @@ fn comparison<'t>(text: &'t str, node: Node<'t>) -> Condition {
                 }
                 _ => None,
             };
-            let any = items.and_then(|items| items.into_iter().map(equals).reduce(Condition::or));
-            let any = any.unwrap_or(Condition::Test(variable, Test::Other));
+            let any = items.and_then(|items| items.into_iter().map(equals).reduce(LaunchCondition::or));
+            let any = any.unwrap_or(LaunchCondition::Test(variable, Test::Other));
             if sign == "in" { any } else { any.negated() }
         }
-        (sign @ ("<" | ">" | "<=" | ">="), Some(value)) => Condition::comparison(variable, sign, &value, is_swapped),
-        _ => Condition::Test(variable, Test::Other),
+        (sign @ ("<" | ">" | "<=" | ">="), Some(value)) => {
+            LaunchCondition::comparison(variable, sign, &value, is_swapped)
+        }
+        _ => LaunchCondition::Test(variable, Test::Other),
     }
 }
 
 /// The name that an expression is about: `n`, `int(n)`, `n.lower()`.
-fn tested<'t>(text: &'t str, node: Node<'t>) -> Option<Tested> {
+fn tested<'t>(text: &'t str, node: Node<'t>) -> Option<TestedVariable> {
     let name = match node.kind() {
         "call" => {
             let function = node.child_by_field_name("function")?;
@@ -163,7 +165,7 @@ fn tested<'t>(text: &'t str, node: Node<'t>) -> Option<Tested> {
         "attribute" => text.get(node.byte_range())?,
         _ => identifier(text, Some(node))?,
     };
-    Some(Tested { name: name.to_owned(), default: None })
+    Some(TestedVariable { name: name.to_owned(), default: None })
 }
 
 /// The text of a constant.

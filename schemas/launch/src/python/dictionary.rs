@@ -4,7 +4,7 @@ use schemas::text::Span;
 use tree_sitter::Node;
 
 use super::{
-    names::Names,
+    names::PythonNames,
     nodes::named_children,
     strings::{DEPTH, is_dict, known, parts, span},
 };
@@ -32,7 +32,7 @@ pub struct DictionaryPair<'t> {
 impl<'t> DictionaryPairs<'t> {
     /// The pairs of a dictionary that is used at `at`: an expression, or the name of one with its
     /// changes until then. What is not followed is one of the others; `None` if a key is no text.
-    pub fn of(text: &'t str, names: &Names<'t>, own: Node<'t>, at: Node<'t>, depth: usize) -> Option<Self> {
+    pub fn at_use(text: &'t str, names: &PythonNames<'t>, own: Node<'t>, at: Node<'t>, depth: usize) -> Option<Self> {
         let mut pairs = Self::default();
         if depth > DEPTH || !names.spend() {
             pairs.others.push(own);
@@ -57,7 +57,7 @@ impl<'t> DictionaryPairs<'t> {
     fn add_all(
         &mut self,
         text: &'t str,
-        names: &Names<'t>,
+        names: &PythonNames<'t>,
         dictionary: Node<'t>,
         at: Node<'t>,
         depth: usize,
@@ -84,7 +84,7 @@ impl<'t> DictionaryPairs<'t> {
     fn add_splat(
         &mut self,
         text: &'t str,
-        names: &Names<'t>,
+        names: &PythonNames<'t>,
         splat: Node<'t>,
         at: Node<'t>,
         depth: usize,
@@ -98,7 +98,7 @@ impl<'t> DictionaryPairs<'t> {
         let is_constant = inner.kind() != "identifier"
             || names.updates(text, text.get(inner.byte_range())?, usize::MAX).is_some_and(|updates| updates.is_empty());
         let other = match is_constant {
-            true => Self::of(text, names, inner, at, depth + 1)?,
+            true => Self::at_use(text, names, inner, at, depth + 1)?,
             false => Self { others: vec![splat], ..Self::default() },
         };
         self.take(other);
@@ -121,7 +121,7 @@ impl<'t> DictionaryPairs<'t> {
     fn change(
         &mut self,
         text: &'t str,
-        names: &Names<'t>,
+        names: &PythonNames<'t>,
         update: Node<'t>,
         used: Node<'t>,
         depth: usize,
@@ -135,11 +135,11 @@ impl<'t> DictionaryPairs<'t> {
                 own.set(DictionaryPair { name, place, value, may_change: false });
             }
             "augmented_assignment" => {
-                own = Self::of(text, names, update.child_by_field_name("right")?, update, depth + 1)?;
+                own = Self::at_use(text, names, update.child_by_field_name("right")?, update, depth + 1)?;
             }
             _ => match named_children(update.child_by_field_name("arguments")?).as_slice() {
                 [one] if !matches!(one.kind(), "keyword_argument" | "dictionary_splat") => {
-                    own = Self::of(text, names, *one, update, depth + 1)?;
+                    own = Self::at_use(text, names, *one, update, depth + 1)?;
                 }
                 _ => own.add_all(text, names, update, update, depth)?,
             },

@@ -6,9 +6,9 @@ use tree_sitter::Node;
 
 use super::{
     dictionary::{DictionaryPair, DictionaryPairs},
-    names::Names,
+    names::PythonNames,
     nodes::identifier,
-    own_class::{Constructor, Method, Parameter, ParameterKind},
+    own_class::{ClassParameter, Constructor, Method, ParameterKind},
     strings::span,
 };
 
@@ -25,7 +25,7 @@ pub enum GivenArgument<'t> {
 
 impl<'t> GivenArgument<'t> {
     /// The arguments in parentheses; `None` if a key of a dictionary is no text.
-    pub fn all(text: &'t str, names: &Names<'t>, nodes: impl Iterator<Item = Node<'t>>) -> Option<Vec<Self>> {
+    pub fn all(text: &'t str, names: &PythonNames<'t>, nodes: impl Iterator<Item = Node<'t>>) -> Option<Vec<Self>> {
         let mut all = Vec::new();
         for node in nodes {
             match node.kind() {
@@ -39,7 +39,7 @@ impl<'t> GivenArgument<'t> {
                     };
                     all.push(Self::Keyword(pair));
                 }
-                "dictionary_splat" => all.extend(Self::of_dictionary(text, names, node.named_child(0)?)?),
+                "dictionary_splat" => all.extend(Self::from_dictionary(text, names, node.named_child(0)?)?),
                 "list_splat" => all.push(Self::Others(node)),
                 _ => all.push(Self::Positional(node)),
             }
@@ -48,8 +48,8 @@ impl<'t> GivenArgument<'t> {
     }
 
     /// The keys of a dictionary, or of the name of one, as far as they are known.
-    pub fn of_dictionary(text: &'t str, names: &Names<'t>, own: Node<'t>) -> Option<Vec<Self>> {
-        let DictionaryPairs { known, perhaps, others } = DictionaryPairs::of(text, names, own, own, 0)?;
+    pub fn from_dictionary(text: &'t str, names: &PythonNames<'t>, own: Node<'t>) -> Option<Vec<Self>> {
+        let DictionaryPairs { known, perhaps, others } = DictionaryPairs::at_use(text, names, own, own, 0)?;
         let others = others.into_iter().map(Self::Others);
         Some(others.chain(known.into_iter().map(Self::Keyword)).chain(perhaps.into_iter().map(Self::Perhaps)).collect())
     }
@@ -68,7 +68,7 @@ impl<'t> Constructor<'t> {
     pub fn passed(
         &self,
         text: &'t str,
-        names: &Names<'t>,
+        names: &PythonNames<'t>,
         given: Vec<GivenArgument<'t>>,
         callee: Option<Callee>,
     ) -> Option<Vec<GivenArgument<'t>>> {
@@ -86,7 +86,12 @@ impl<'t> Constructor<'t> {
 }
 
 impl<'t> Method<'t> {
-    fn passed(&self, text: &'t str, names: &Names<'t>, given: &[GivenArgument<'t>]) -> Option<Vec<GivenArgument<'t>>> {
+    fn passed(
+        &self,
+        text: &'t str,
+        names: &PythonNames<'t>,
+        given: &[GivenArgument<'t>],
+    ) -> Option<Vec<GivenArgument<'t>>> {
         for _ in &self.passed {
             names.spend().then_some(())?;
         }
@@ -99,10 +104,12 @@ impl<'t> Method<'t> {
             let own = identifier(text, Some(inner)).and_then(|name| self.parameter(name));
             match own {
                 Some(own) if self.changed.contains(own.name) => passed.push(GivenArgument::Others(splat)),
-                Some(Parameter { kind: ParameterKind::OtherKeywords, .. }) => passed.extend(self.other_keywords(given)),
-                Some(Parameter { kind: ParameterKind::Others, .. }) => passed.extend(self.other_values(given)),
+                Some(ClassParameter { kind: ParameterKind::OtherKeywords, .. }) => {
+                    passed.extend(self.other_keywords(given))
+                }
+                Some(ClassParameter { kind: ParameterKind::Others, .. }) => passed.extend(self.other_values(given)),
                 _ if splat.kind() == "dictionary_splat" => {
-                    passed.extend(GivenArgument::of_dictionary(text, names, inner)?);
+                    passed.extend(GivenArgument::from_dictionary(text, names, inner)?);
                 }
                 _ => passed.push(GivenArgument::Others(splat)),
             }
@@ -110,7 +117,7 @@ impl<'t> Method<'t> {
         Some(passed)
     }
 
-    fn parameter(&self, name: &str) -> Option<&Parameter<'t>> {
+    fn parameter(&self, name: &str) -> Option<&ClassParameter<'t>> {
         self.parameters.iter().find(|parameter| parameter.name == name)
     }
 
@@ -134,7 +141,7 @@ impl<'t> Method<'t> {
     }
 
     /// The value of a parameter that is used at `at`, and whether it may be another.
-    fn value(&self, parameter: &Parameter<'t>, given: &[GivenArgument<'t>], at: Node<'t>) -> (Node<'t>, bool) {
+    fn value(&self, parameter: &ClassParameter<'t>, given: &[GivenArgument<'t>], at: Node<'t>) -> (Node<'t>, bool) {
         if self.changed.contains(parameter.name) {
             return (at, true);
         }

@@ -6,7 +6,7 @@ use tree_sitter::Node;
 
 use super::{
     super::compose::Composed,
-    names::Names,
+    names::PythonNames,
     nodes::{identifier, named_children},
     strings::{DEPTH, StringPart, copy, known, parts, span},
 };
@@ -32,7 +32,7 @@ pub fn array_name(name: &str) -> String {
 /// for anything else.
 pub fn words<'t>(
     text: &'t str,
-    names: &Names<'t>,
+    names: &PythonNames<'t>,
     lists: &ListNames<'t>,
     node: Node<'t>,
     depth: usize,
@@ -81,7 +81,7 @@ pub fn words<'t>(
 
 fn or_unknown<'t>(
     text: &'t str,
-    names: &Names<'t>,
+    names: &PythonNames<'t>,
     lists: &ListNames<'t>,
     node: Option<Node<'t>>,
     whole: Node<'t>,

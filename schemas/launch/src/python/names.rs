@@ -8,7 +8,7 @@ use std::{
 use tree_sitter::Node;
 
 use super::{
-    super::condition::{Refined, Tested},
+    super::condition::{Refined, TestedVariable},
     aliases::Aliases,
     conditions::{constant, facts_at},
     nodes::{identifier, named_children},
@@ -16,7 +16,7 @@ use super::{
 
 /// Assignments of a program, by name.
 #[derive(Default)]
-pub struct Names<'t> {
+pub struct PythonNames<'t> {
     /// The value of each name that is assigned once.
     values: HashMap<&'t str, Option<Node<'t>>>,
     /// Names whose value is extended or changed after the assignment.
@@ -72,7 +72,7 @@ const MOST_AROUND: usize = 8;
 /// Methods that add to a list.
 const ADDS: [&str; 4] = ["append", "extend", "insert", "remove"];
 
-impl<'t> Names<'t> {
+impl<'t> PythonNames<'t> {
     /// Records what a node says about a name.
     pub fn note(&mut self, text: &'t str, node: Node<'t>) {
         self.aliases.note(text, node);
@@ -260,7 +260,7 @@ impl<'t> Names<'t> {
     }
 
     /// The constant that a tested name has.
-    pub fn constant(&self, text: &'t str, variable: &Tested) -> Option<String> {
+    pub fn constant(&self, text: &'t str, variable: &TestedVariable) -> Option<String> {
         let name = variable.name.as_str();
         constant(text, self.values.get(name).copied().flatten().filter(|_| !self.changed.contains(name))?)
     }

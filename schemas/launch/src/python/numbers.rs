@@ -2,7 +2,7 @@
 
 use tree_sitter::Node;
 
-use super::{names::Names, nodes::named_children};
+use super::{names::PythonNames, nodes::named_children};
 
 /// Maximum nesting of an expression.
 const DEEPEST: usize = 12;
@@ -11,7 +11,7 @@ const DEEPEST: usize = 12;
 const LARGEST_EXPONENT: i64 = 63;
 
 /// The value of an expression, if it is an integer that the text decides.
-pub fn integer<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<i64> {
+pub fn integer<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>, depth: usize) -> Option<i64> {
     if depth > DEEPEST || !names.spend() {
         return None;
     }

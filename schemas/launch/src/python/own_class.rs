@@ -30,7 +30,7 @@ pub enum Constructor<'t> {
 /// `__init__` with one call of the base's.
 pub struct Method<'t> {
     /// Without `self`.
-    pub parameters: Vec<Parameter<'t>>,
+    pub parameters: Vec<ClassParameter<'t>>,
     /// What it gives the base.
     pub passed: Vec<Node<'t>>,
     /// Parameters that it changes, and collections of arguments that it uses elsewhere.
@@ -38,7 +38,7 @@ pub struct Method<'t> {
 }
 
 #[derive(Clone, Copy)]
-pub struct Parameter<'t> {
+pub struct ClassParameter<'t> {
     pub name: &'t str,
     pub kind: ParameterKind,
     pub default: Option<Node<'t>>,
@@ -57,13 +57,13 @@ pub enum ParameterKind {
 
 impl<'t> OwnClass<'t> {
     /// `None` if it cannot be said which arguments reach its base.
-    pub fn of(text: &'t str, class: Node<'t>) -> Option<Self> {
+    pub fn from_class(text: &'t str, class: Node<'t>) -> Option<Self> {
         let bases = class.child_by_field_name("superclasses").map(named_children).unwrap_or_default();
         let [base] = bases.as_slice() else { return None };
         let body = named_children(class.child_by_field_name("body")?);
         let decorators = decorators(text, class);
         let constructor = match body.iter().find_map(|child| constructor_of(text, *child)) {
-            Some(method) => Some(Constructor::Method(Method::of(text, method?)?)),
+            Some(method) => Some(Constructor::Method(Method::from_function(text, method?)?)),
             None if decorators.iter().any(|decorator| decorator.contains("dataclass")) => {
                 Some(Constructor::Fields(body.into_iter().filter_map(|child| field(text, child)).collect()))
             }
@@ -100,7 +100,7 @@ fn field<'t>(text: &'t str, statement: Node<'t>) -> Option<(&'t str, Option<Node
 }
 
 impl<'t> Method<'t> {
-    fn of(text: &'t str, function: Node<'t>) -> Option<Self> {
+    fn from_function(text: &'t str, function: Node<'t>) -> Option<Self> {
         let parameters = parameters(text, function.child_by_field_name("parameters")?)?;
         let body = function.child_by_field_name("body")?;
         let nodes = descendants(body, MOST_NODES, |_| true)?;
@@ -150,7 +150,7 @@ fn assigned<'t>(text: &'t str, node: Node<'t>) -> Option<Vec<&'t str>> {
 }
 
 /// The parameters of a method after its first; `None` if one is not understood.
-fn parameters<'t>(text: &'t str, list: Node<'t>) -> Option<Vec<Parameter<'t>>> {
+fn parameters<'t>(text: &'t str, list: Node<'t>) -> Option<Vec<ClassParameter<'t>>> {
     let mut kind = ParameterKind::Positional;
     let mut found = Vec::new();
     let nodes = named_children(list);
@@ -179,7 +179,7 @@ fn parameters<'t>(text: &'t str, list: Node<'t>) -> Option<Vec<Parameter<'t>>> {
             _ => inner.child_by_field_name("name"),
         };
         let default = inner.child_by_field_name("value");
-        found.push(Parameter { name: identifier(text, name)?, kind: own, default });
+        found.push(ClassParameter { name: identifier(text, name)?, kind: own, default });
     }
     Some(found)
 }

@@ -4,7 +4,7 @@ use schemas::text::Span;
 use serde_json::{Map, Value as Json};
 use tree_sitter::Node;
 
-use super::{super::compose::Composed, names::Names, nodes::named_children, numbers::integer};
+use super::{super::compose::Composed, names::PythonNames, nodes::named_children, numbers::integer};
 
 /// How deep expressions are followed.
 pub const DEPTH: usize = 12;
@@ -23,7 +23,7 @@ pub fn span(node: Node<'_>) -> Span {
 }
 
 /// The parts of an expression that is a text; nothing where it is something else.
-pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<Vec<StringPart>> {
+pub fn parts<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>, depth: usize) -> Option<Vec<StringPart>> {
     if depth > DEPTH || !names.spend() {
         return None;
     }
@@ -103,7 +103,7 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
 }
 
 /// A constant value as JSON.
-pub fn json<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<Json> {
+pub fn json<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>, depth: usize) -> Option<Json> {
     if depth > DEPTH || !names.spend() {
         return None;
     }
@@ -145,7 +145,7 @@ pub fn is_dict(text: &str, call: Node<'_>) -> bool {
     call.kind() == "call" && function.is_some_and(|name| text.get(name.byte_range()) == Some("dict"))
 }
 
-fn string_parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Vec<StringPart> {
+fn string_parts<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>, depth: usize) -> Vec<StringPart> {
     let mut found = Vec::new();
     let is_raw =
         node.child(0).and_then(|start| text.get(start.byte_range())).is_some_and(|start| start.contains(['r', 'R']));

@@ -7,7 +7,7 @@ use super::{
     MOST_COMMANDS, PythonCommand,
     assembly::{Assembled, assembled},
     call::{self, Started},
-    names::{Names, is_conversion, is_starter},
+    names::{PythonNames, is_conversion, is_starter},
     nodes::{identifier, named_children},
     strings::{StringPart, copy, known, parts, span},
 };
@@ -17,7 +17,7 @@ const MOST_AROUND: usize = 8;
 
 /// Every command of a program.
 pub fn commands(text: &str, tree: &Tree) -> Vec<PythonCommand> {
-    let mut names = Names::default();
+    let mut names = PythonNames::default();
     each(tree.walk(), |node| {
         names.note(text, node);
         true
@@ -62,7 +62,7 @@ enum NodeContent {
     PythonCommand(PythonCommand),
 }
 
-fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
+fn look<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>) -> NodeContent {
     match node.kind() {
         "comment" | "raise_statement" | "assert_statement" | "import_statement" | "comparison_operator" => {
             NodeContent::Nothing
@@ -111,7 +111,7 @@ fn is_message(text: &str, node: Node<'_>) -> bool {
 
 /// Whether the program starts a command: the expression, or the name that it is assigned to, is an
 /// argument of a function that starts processes.
-fn is_started<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> bool {
+fn is_started<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>) -> bool {
     let mut outer = node.parent();
     for _ in 0..MOST_AROUND {
         let Some(node) = outer else { return false };
@@ -131,7 +131,7 @@ fn is_started<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> bool {
 }
 
 /// Lists that are assembled in steps, at the first of them.
-fn steps<'t>(text: &'t str, names: &Names<'t>, assignment: Node<'t>) -> Option<PythonCommand> {
+fn steps<'t>(text: &'t str, names: &PythonNames<'t>, assignment: Node<'t>) -> Option<PythonCommand> {
     let right = assignment.child_by_field_name("right")?;
     if !matches!(right.kind(), "list" | "binary_operator" | "call" | "parenthesized_expression")
         || names.is_taken(right)
@@ -157,7 +157,7 @@ fn steps<'t>(text: &'t str, names: &Names<'t>, assignment: Node<'t>) -> Option<P
 }
 
 /// A list of words.
-fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
+fn list<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>) -> NodeContent {
     let items = named_children(node);
     let words: Vec<Option<Vec<StringPart>>> = items.iter().map(|item| parts(text, names, *item, 0)).collect();
     let texts: Vec<&str> = words.iter().map(|word| first_text(word.as_deref())).collect();
@@ -237,7 +237,7 @@ fn first_text(parts: Option<&[StringPart]>) -> &str {
 }
 
 /// A command, a script or flags in one text.
-fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
+fn string<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>) -> NodeContent {
     let Some(parts) = parts(text, names, node, 0) else { return NodeContent::Deeper };
     let mut command = Composed::default();
     copy(&mut command, &parts);

@@ -120,7 +120,7 @@ pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryE
         fill_windows(given, resolved, token, &mut estimate);
         return Some(estimate);
     }
-    let token = TokenOfKv::of(given, resolved);
+    let token = TokenOfKv::from_resolved(given, resolved);
     estimate.kv_token = token.as_ref().and_then(|token| token.target.checked_add(token.draft));
     estimate.draft_kv_token = token.as_ref().and_then(|token| token.model);
     estimate.kv_tokens = match linear_state(given, resolved) {
@@ -222,7 +222,7 @@ fn with_windows(given: &Given<'_>, resolved: &Resolved) -> Option<TokenBytes> {
 }
 
 impl TokenOfKv {
-    fn of(given: &Given<'_>, resolved: &Resolved) -> Option<Self> {
+    fn from_resolved(given: &Given<'_>, resolved: &Resolved) -> Option<Self> {
         let (element, gpus) = element_and_gpus(given, resolved)?;
         let config = &given.target?.config;
         let (target, layers) = match config.linear_state(gpus) {

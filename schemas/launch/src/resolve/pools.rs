@@ -71,7 +71,7 @@ pub(super) fn windows(
     token: TokenBytes,
     draft: Option<u64>,
 ) -> Result<WindowPools, Undecided> {
-    of_known_version(given)?;
+    check_known_version(given)?;
     let Some(draft) = draft else { return Err("the draft's sizes".into()) };
     refuse(given, &["enable-unified-memory"])?;
     let (full, windowed, draft) = (token.full as f64, token.windowed as f64, draft as f64);
@@ -119,7 +119,7 @@ pub(super) fn states(
     state: u64,
     free: Option<u64>,
 ) -> Result<Option<FilledStates>, Undecided> {
-    of_known_version(given)?;
+    check_known_version(given)?;
     refuse(
         given,
         &[
@@ -140,7 +140,7 @@ pub(super) fn states(
             return Err(format!("`{name}`"));
         }
     }
-    let sizes = Sizes {
+    let sizes = StateSizes {
         state,
         // A slot that no request has.
         padding: u64::from(given.version >= V0_5_17),
@@ -177,7 +177,7 @@ pub(super) fn for_images(given: &Given<'_>) -> u64 {
 }
 
 /// What decides about a number of states.
-struct Sizes {
+struct StateSizes {
     state: u64,
     padding: u64,
     per_request: u64,
@@ -185,7 +185,7 @@ struct Sizes {
     drafted: Option<u64>,
 }
 
-impl Sizes {
+impl StateSizes {
     /// The largest number of states that fit into `budget` with those of verification.
     fn fitting(&self, budget: f64) -> u64 {
         let state = self.state as f64;
@@ -227,7 +227,7 @@ fn states_per_request(given: &Given<'_>) -> Result<u64, Undecided> {
     Ok(STATES_WITH_PREFIX_CACHE + more)
 }
 
-fn of_known_version(given: &Given<'_>) -> Result<(), Undecided> {
+fn check_known_version(given: &Given<'_>) -> Result<(), Undecided> {
     if given.version >= V0_5_16 {
         return Ok(());
     }

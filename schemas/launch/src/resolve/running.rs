@@ -7,7 +7,7 @@ use super::{Resolved, view::plain};
 
 /// A value of a launch that a server also reports.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
+pub struct ComparedValue {
     /// SGLang's name of the value, with underscores.
     pub name: &'static str,
     /// What the launch resolves to; `None` if not known.
@@ -45,7 +45,7 @@ fn stated<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
 
 /// Compares a resolved launch of SGLang with a server's answer to `/server_info`. Values that the
 /// server does not report, or reports as `auto`, are skipped.
-pub fn compare(resolved: &Resolved, source: &Source, answer: &Json) -> Vec<Compared> {
+pub fn compare(resolved: &Resolved, source: &Source, answer: &Json) -> Vec<ComparedValue> {
     let mut all = Vec::new();
     for row in resolved.rows() {
         let runs = match (row.name, stated(answer, row.name)) {
@@ -59,7 +59,7 @@ pub fn compare(resolved: &Resolved, source: &Source, answer: &Json) -> Vec<Compa
             None => (None, "not known from the launch".to_owned()),
         };
         let differs = value.is_some_and(|value| !same(row.name, value, &runs));
-        all.push(Compared { name: row.name, resolved: value.map(plain), because, runs: plain(&runs), differs });
+        all.push(ComparedValue { name: row.name, resolved: value.map(plain), because, runs: plain(&runs), differs });
     }
     all
 }
@@ -110,7 +110,7 @@ pub fn launch_of(answer: &Json) -> Option<String> {
 }
 
 /// A text table of the compared values; differences are marked with `!`.
-pub fn table(compared: &[Compared]) -> String {
+pub fn table(compared: &[ComparedValue]) -> String {
     let rows: Vec<[String; 5]> = compared
         .iter()
         .map(|one| {
@@ -135,8 +135,8 @@ pub fn table(compared: &[Compared]) -> String {
 
 /// A JSON list of the compared values, each with `name`, `resolved`, `runs`, `differs` and
 /// `because`.
-pub fn to_json(compared: &[Compared]) -> Json {
-    let one = |one: &Compared| json!({ "name": one.name, "resolved": one.resolved, "runs": one.runs, "differs": one.differs, "because": one.because });
+pub fn to_json(compared: &[ComparedValue]) -> Json {
+    let one = |one: &ComparedValue| json!({ "name": one.name, "resolved": one.resolved, "runs": one.runs, "differs": one.differs, "because": one.because });
     compared.iter().map(one).collect()
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::resolve;
 
-    fn compared(text: &str, answer: &Json) -> Vec<Compared> {
+    fn compared(text: &str, answer: &Json) -> Vec<ComparedValue> {
         let source = Source::new("run.sh", text);
         let parsed = crate::parse(&source, &crate::Options::default());
         let launch = parsed.launches.first().expect("a launch");

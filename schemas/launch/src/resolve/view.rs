@@ -255,15 +255,15 @@ fn with_origin(value: Json, origin: &Origin, source: &Source) -> Json {
 pub(super) fn plain(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),
-        Json::Array(items) => Sizes(items.iter().filter_map(Json::as_u64).collect()).to_string(),
+        Json::Array(items) => SizeRanges(items.iter().filter_map(Json::as_u64).collect()).to_string(),
         other => other.to_string(),
     }
 }
 
 /// Formats sizes with consecutive numbers as ranges: `1-8 10 12`.
-struct Sizes(Vec<u64>);
+struct SizeRanges(Vec<u64>);
 
-impl fmt::Display for Sizes {
+impl fmt::Display for SizeRanges {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return formatter.write_str("none");

@@ -7,7 +7,7 @@ use super::{
     super::{
         command::CommandText,
         compose::Composed,
-        condition::{Condition, Fact, Refined, Tested},
+        condition::{Fact, LaunchCondition, Refined, TestedVariable},
         shell::{ShellBlock, ShellWord, SimpleCommand},
     },
     Interpreter, ShellVariable, anything,
@@ -20,13 +20,13 @@ use crate::programs::{self, ProgramRole};
 pub(super) struct Arms<'a> {
     block: ShellBlock,
     /// The condition of the current branch, given that no earlier one ran.
-    condition: Condition,
+    condition: LaunchCondition,
     /// Whether the current branch has a condition of its own: `else` has none.
     is_decided: bool,
     /// Whether a command in the current branch ends the script or the function.
     is_ended: bool,
     /// The conditions of earlier branches, and whether they end the script.
-    earlier: Vec<(Condition, bool)>,
+    earlier: Vec<(LaunchCondition, bool)>,
     /// Whether an earlier branch, or the current one, runs with the values that the text gives.
     is_taken: bool,
     /// Whether it is the current one.
@@ -35,7 +35,7 @@ pub(super) struct Arms<'a> {
     ends_script: bool,
     /// What is known of the result of a list of `&&` and `||` up to here, and whether `||` was the
     /// last sign.
-    total: Condition,
+    total: LaunchCondition,
     or: Option<bool>,
     /// The word of a `case`.
     subject: Option<ShellWord<'a>>,
@@ -62,14 +62,14 @@ impl Arms<'_> {
     fn new(block: ShellBlock) -> Self {
         Self {
             block,
-            condition: if block == ShellBlock::If { Condition::Unknown } else { Condition::Constant(true) },
+            condition: if block == ShellBlock::If { LaunchCondition::Unknown } else { LaunchCondition::Constant(true) },
             is_decided: false,
             is_ended: false,
             earlier: Vec::new(),
             is_taken: false,
             is_current_taken: false,
             ends_script: false,
-            total: Condition::Unknown,
+            total: LaunchCondition::Unknown,
             or: None,
             subject: None,
             saved: Vec::new(),
@@ -87,7 +87,7 @@ impl Arms<'_> {
     }
 
     /// The result of the list, with that of its last command.
-    fn result(&mut self, last: Condition) -> Condition {
+    fn result(&mut self, last: LaunchCondition) -> LaunchCondition {
         let before = std::mem::take(&mut self.total);
         match self.or {
             None => last,
@@ -97,15 +97,15 @@ impl Arms<'_> {
     }
 
     /// All branches, with the one that runs if none of the written ones does.
-    fn branches(&mut self) -> Vec<(Condition, bool)> {
+    fn branches(&mut self) -> Vec<(LaunchCondition, bool)> {
         let mut all = std::mem::take(&mut self.earlier);
-        let is_certain = |(condition, _): &(Condition, bool)| *condition == Condition::Constant(true);
+        let is_certain = |(condition, _): &(LaunchCondition, bool)| *condition == LaunchCondition::Constant(true);
         let covers = all.iter().any(is_certain);
         if self.is_decided || (self.block == ShellBlock::If && !covers) {
             all.push((self.condition.clone(), self.is_ended));
         }
         if self.is_decided && !all.iter().any(is_certain) || self.block == ShellBlock::Case && all.is_empty() {
-            all.push((Condition::Constant(true), false));
+            all.push((LaunchCondition::Constant(true), false));
         }
         all
     }
@@ -132,13 +132,13 @@ impl<'a> Interpreter<'a> {
             way.turn = way.turn.saturating_add(1);
         }
         let Some(arms) = self.arms.last_mut().filter(|arms| arms.block != ShellBlock::List) else { return };
-        let condition = std::mem::replace(&mut arms.condition, Condition::Constant(true));
+        let condition = std::mem::replace(&mut arms.condition, LaunchCondition::Constant(true));
         arms.ends_script |= arms.is_ended && std::mem::take(&mut arms.is_current_taken);
         let branch = (condition, std::mem::take(&mut arms.is_ended));
         match MOST_BRANCHES.saturating_sub(arms.earlier.len()) {
             0 => {}
             // What the rest of them say is not known.
-            1 => arms.earlier.push((Condition::Unknown, false)),
+            1 => arms.earlier.push((LaunchCondition::Unknown, false)),
             _ => arms.earlier.push(branch),
         }
         arms.is_decided = false;
@@ -189,12 +189,12 @@ impl<'a> Interpreter<'a> {
                 return;
             }
             ShellBlock::If | ShellBlock::Case => {
-                self.status = Condition::Unknown;
+                self.status = LaunchCondition::Unknown;
                 let branches = arms.branches();
                 self.survive(&branches);
             }
             ShellBlock::Function | ShellBlock::Subshell | ShellBlock::While | ShellBlock::Until | ShellBlock::Other => {
-                self.status = Condition::Unknown;
+                self.status = LaunchCondition::Unknown;
                 return;
             }
         }
@@ -204,7 +204,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Of the branches of a block, one of those ran that do not end the script.
-    fn survive(&mut self, branches: &[(Condition, bool)]) {
+    fn survive(&mut self, branches: &[(LaunchCondition, bool)]) {
         let alive = branches.iter().filter(|(_, is_ended)| !is_ended).count();
         if alive == branches.len() {
             return;
@@ -265,7 +265,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Begins a branch with this condition.
-    fn decide(&mut self, condition: Condition) {
+    fn decide(&mut self, condition: LaunchCondition) {
         let outcome = condition.outcome(&|variable| self.value_of(variable));
         let Some(arms) = self.arms.last_mut() else { return };
         arms.is_decided = true;
@@ -312,7 +312,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Takes what a condition says of variables into account, up to the end of the branch.
-    fn narrow(&mut self, condition: &Condition, holds: bool) {
+    fn narrow(&mut self, condition: &LaunchCondition, holds: bool) {
         let facts = condition.facts(holds);
         let implied = facts.iter().flat_map(|fact| self.implied_by(fact)).collect::<Vec<_>>();
         for fact in facts.into_iter().chain(implied) {
@@ -321,7 +321,7 @@ impl<'a> Interpreter<'a> {
                 continue;
             }
             for copy in self.same_as(name) {
-                let variable = Tested { name: copy.to_owned(), default: fact.variable.default.clone() };
+                let variable = TestedVariable { name: copy.to_owned(), default: fact.variable.default.clone() };
                 self.narrow_one(&fact, &variable);
             }
             self.narrow_one(&fact, &fact.variable);
@@ -329,7 +329,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Takes what a fact says of a variable that has the value of the fact's own.
-    fn narrow_one(&mut self, fact: &Fact, variable: &Tested) {
+    fn narrow_one(&mut self, fact: &Fact, variable: &TestedVariable) {
         let name = variable.name.as_str();
         // A variable that nothing in the text sets is empty, unless something else sets it.
         let value = match self.scalars.get(name) {

@@ -2,7 +2,7 @@
 //! `case`.
 
 use crate::{
-    condition::{Condition, Relation, Test, Tested},
+    condition::{LaunchCondition, Relation, Test, TestedVariable},
     shell::{Operator, ShellWord, SimpleCommand, WordPart},
 };
 
@@ -17,44 +17,44 @@ const MOST_WORDS: usize = 64;
 /// An operand of a test.
 #[derive(Clone, Debug)]
 enum Operand {
-    Variable(Tested),
+    Variable(TestedVariable),
     /// A variable after a letter: `x$NAME`.
-    Lettered(Tested),
+    Lettered(TestedVariable),
     Text(String),
     Unknown,
 }
 
 impl<'a> Interpreter<'a> {
     /// The condition under which a command succeeds.
-    pub(super) fn condition_of(&self, command: &SimpleCommand<'a>) -> Condition {
+    pub(super) fn condition_of(&self, command: &SimpleCommand<'a>) -> LaunchCondition {
         let words = command.words.get(..MOST_WORDS).unwrap_or(&command.words);
         let condition = self.tested(words);
         if command.is_negated { condition.negated() } else { condition }
     }
 
-    fn tested(&self, words: &[ShellWord<'a>]) -> Condition {
-        let Some((first, rest)) = words.split_first() else { return Condition::Unknown };
+    fn tested(&self, words: &[ShellWord<'a>]) -> LaunchCondition {
+        let Some((first, rest)) = words.split_first() else { return LaunchCondition::Unknown };
         match (first.text(), rest) {
             (Some("[" | "[["), [inner @ .., last]) if matches!(last.text(), Some("]" | "]]")) => {
                 self.expression(inner, first.text() == Some("[["), 0)
             }
             (Some("test"), inner) => self.expression(inner, false, 0),
             (Some("(("), [inside]) => arithmetic(self.source.slice(inside.span), 0),
-            (Some("true" | ":"), _) => Condition::Constant(true),
-            (Some("false"), []) => Condition::Constant(false),
+            (Some("true" | ":"), _) => LaunchCondition::Constant(true),
+            (Some("false"), []) => LaunchCondition::Constant(false),
             // A variable as a command: `if $ENABLE; then`.
             (None, []) => match operand(first) {
-                Operand::Variable(variable) => Condition::Test(variable, Test::Equals("true".to_owned())),
-                _ => Condition::Unknown,
+                Operand::Variable(variable) => LaunchCondition::Test(variable, Test::Equals("true".to_owned())),
+                _ => LaunchCondition::Unknown,
             },
-            _ => Condition::Unknown,
+            _ => LaunchCondition::Unknown,
         }
     }
 
     /// The words of a test, `||` before `&&`.
-    fn expression(&self, words: &[ShellWord<'a>], is_double: bool, depth: usize) -> Condition {
+    fn expression(&self, words: &[ShellWord<'a>], is_double: bool, depth: usize) -> LaunchCondition {
         if depth > DEEPEST {
-            return Condition::Unknown;
+            return LaunchCondition::Unknown;
         }
         let (or, and) = if is_double { ("||", "&&") } else { ("-o", "-a") };
         for (sign, is_or) in [(or, true), (and, false)] {
@@ -74,10 +74,10 @@ impl<'a> Interpreter<'a> {
             [sign, word] => match sign.text() {
                 Some("-n") => is_empty(operand(word)).negated(),
                 Some("-z") => is_empty(operand(word)),
-                _ => Condition::Unknown,
+                _ => LaunchCondition::Unknown,
             },
             [left, sign, right] => self.comparison(left, sign, right, is_double),
-            _ => Condition::Unknown,
+            _ => LaunchCondition::Unknown,
         }
     }
 
@@ -87,19 +87,19 @@ impl<'a> Interpreter<'a> {
         sign: &ShellWord<'a>,
         right: &ShellWord<'a>,
         is_double: bool,
-    ) -> Condition {
-        let Some(sign) = sign.text() else { return Condition::Unknown };
+    ) -> LaunchCondition {
+        let Some(sign) = sign.text() else { return LaunchCondition::Unknown };
         let (variable, text, is_swapped) = match (operand(left), self.resolved(operand(right))) {
             (Operand::Variable(variable), Operand::Text(text)) => (variable, text, false),
             (Operand::Text(text), Operand::Variable(variable)) => (variable, text, true),
             // `"x$NAME" = "x0"` is `"$NAME" = "0"`.
             (Operand::Lettered(variable), Operand::Text(text)) => match text.strip_prefix(['x', 'X', '_']) {
                 Some(rest) => (variable, rest.to_owned(), false),
-                None => return Condition::Unknown,
+                None => return LaunchCondition::Unknown,
             },
             // Which values a test of something unknown allows is unknown.
-            (Operand::Variable(variable), _) => return Condition::Test(variable, Test::Other),
-            _ => return Condition::Unknown,
+            (Operand::Variable(variable), _) => return LaunchCondition::Test(variable, Test::Other),
+            _ => return LaunchCondition::Unknown,
         };
         let is_pattern = is_double && text.contains(['*', '?', '[', '(', '|']);
         let equals = match is_pattern {
@@ -107,9 +107,9 @@ impl<'a> Interpreter<'a> {
             false => Test::Equals(text.clone()),
         };
         match sign {
-            "=" | "==" => Condition::Test(variable, equals),
-            "!=" => Condition::Test(variable, equals).negated(),
-            "=~" => Condition::Test(variable, expression_test(&text)),
+            "=" | "==" => LaunchCondition::Test(variable, equals),
+            "!=" => LaunchCondition::Test(variable, equals).negated(),
+            "=~" => LaunchCondition::Test(variable, expression_test(&text)),
             "-eq" | "-ne" | "-gt" | "-ge" | "-lt" | "-le" => {
                 let sign = match sign {
                     "-eq" => "==",
@@ -119,9 +119,9 @@ impl<'a> Interpreter<'a> {
                     "-lt" => "<",
                     _ => "<=",
                 };
-                Condition::comparison(variable, sign, text.trim(), is_swapped)
+                LaunchCondition::comparison(variable, sign, text.trim(), is_swapped)
             }
-            _ => Condition::Test(variable, Test::Other),
+            _ => LaunchCondition::Test(variable, Test::Other),
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The value of a tested variable, as far as it is known.
-    pub(super) fn value_of(&self, variable: &Tested) -> Option<String> {
+    pub(super) fn value_of(&self, variable: &TestedVariable) -> Option<String> {
         match self.scalars.get(variable.name.as_str()) {
             Some(scalar) => match scalar.value.known() {
                 Some("") => variable.default.clone().or_else(|| Some(String::new())),
@@ -148,17 +148,17 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The condition of a branch of a `case`.
-    pub(super) fn pattern_condition(subject: &ShellWord<'a>, patterns: &[ShellWord<'a>]) -> Condition {
-        let Operand::Variable(variable) = operand(subject) else { return Condition::Unknown };
+    pub(super) fn pattern_condition(subject: &ShellWord<'a>, patterns: &[ShellWord<'a>]) -> LaunchCondition {
+        let Operand::Variable(variable) = operand(subject) else { return LaunchCondition::Unknown };
         let tests = patterns.iter().map(|pattern| match pattern.text() {
-            Some("*") => Condition::Constant(true),
+            Some("*") => LaunchCondition::Constant(true),
             Some(text) if text.contains(['*', '?', '[', '(']) => {
-                Condition::Test(variable.clone(), Test::Matches(text.to_owned()))
+                LaunchCondition::Test(variable.clone(), Test::Matches(text.to_owned()))
             }
-            Some(text) => Condition::Test(variable.clone(), Test::Equals(text.to_owned())),
-            None => Condition::Test(variable.clone(), Test::Other),
+            Some(text) => LaunchCondition::Test(variable.clone(), Test::Equals(text.to_owned())),
+            None => LaunchCondition::Test(variable.clone(), Test::Other),
         });
-        tests.reduce(Condition::or).unwrap_or_default()
+        tests.reduce(LaunchCondition::or).unwrap_or_default()
     }
 }
 
@@ -175,11 +175,11 @@ fn outside_parentheses(words: &[ShellWord<'_>], sign: &str) -> Option<usize> {
     })
 }
 
-fn is_empty(operand: Operand) -> Condition {
+fn is_empty(operand: Operand) -> LaunchCondition {
     match operand {
-        Operand::Variable(variable) => Condition::Test(variable, Test::IsEmpty),
-        Operand::Text(text) => Condition::Constant(text.is_empty()),
-        _ => Condition::Unknown,
+        Operand::Variable(variable) => LaunchCondition::Test(variable, Test::IsEmpty),
+        Operand::Text(text) => LaunchCondition::Constant(text.is_empty()),
+        _ => LaunchCondition::Unknown,
     }
 }
 
@@ -198,7 +198,7 @@ fn operand(word: &ShellWord<'_>) -> Operand {
         (Operator::Default, [WordPart::Text(text)]) => Some(text.to_string()),
         _ => return Operand::Unknown,
     };
-    let variable = Tested { name: (*name).to_owned(), default };
+    let variable = TestedVariable { name: (*name).to_owned(), default };
     if is_after_letter { Operand::Lettered(variable) } else { Operand::Variable(variable) }
 }
 
@@ -213,10 +213,10 @@ fn expression_test(text: &str) -> Test {
 }
 
 /// The inside of `(( … ))`.
-fn arithmetic(text: &str, depth: usize) -> Condition {
+fn arithmetic(text: &str, depth: usize) -> LaunchCondition {
     let text = text.trim();
     if depth > DEEPEST {
-        return Condition::Unknown;
+        return LaunchCondition::Unknown;
     }
     for (sign, is_or) in [("||", true), ("&&", false)] {
         if let Some((left, right)) = split_outside(text, sign) {
@@ -231,18 +231,18 @@ fn arithmetic(text: &str, depth: usize) -> Condition {
         let Some((left, right)) = text.split_once(sign) else { continue };
         let (left, right) = (left.trim(), right.trim());
         return match (arithmetic_variable(left), arithmetic_variable(right)) {
-            (Some(variable), None) => Condition::comparison(variable, sign, right, false),
-            (None, Some(variable)) => Condition::comparison(variable, sign, left, true),
-            (Some(variable), Some(_)) => Condition::Test(variable, Test::Other),
-            (None, None) => Condition::Unknown,
+            (Some(variable), None) => LaunchCondition::comparison(variable, sign, right, false),
+            (None, Some(variable)) => LaunchCondition::comparison(variable, sign, left, true),
+            (Some(variable), Some(_)) => LaunchCondition::Test(variable, Test::Other),
+            (None, None) => LaunchCondition::Unknown,
         };
     }
     if let Some(inner) = text.strip_prefix('!') {
         return arithmetic(inner, depth + 1).negated();
     }
     match arithmetic_variable(text) {
-        Some(variable) => Condition::Test(variable, Test::Number(Relation::Equal, 0)).negated(),
-        None => text.parse::<i64>().map_or(Condition::Unknown, |number| Condition::Constant(number != 0)),
+        Some(variable) => LaunchCondition::Test(variable, Test::Number(Relation::Equal, 0)).negated(),
+        None => text.parse::<i64>().map_or(LaunchCondition::Unknown, |number| LaunchCondition::Constant(number != 0)),
     }
 }
 
@@ -263,7 +263,7 @@ fn split_outside<'t>(text: &'t str, sign: &str) -> Option<(&'t str, &'t str)> {
 }
 
 /// `NAME`, `$NAME`, `${NAME}` or `${NAME:-0}`.
-fn arithmetic_variable(text: &str) -> Option<Tested> {
+fn arithmetic_variable(text: &str) -> Option<TestedVariable> {
     let name = text.strip_prefix('$').unwrap_or(text);
     let name = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name);
     let (name, default) = match name.split_once(":-") {
@@ -271,15 +271,15 @@ fn arithmetic_variable(text: &str) -> Option<Tested> {
         None => (name, None),
     };
     let is_plain = default.as_ref().is_none_or(|default| !default.contains('$'));
-    (schemas::text::is_variable_name(name) && is_plain).then(|| Tested { name: name.to_owned(), default })
+    (schemas::text::is_variable_name(name) && is_plain).then(|| TestedVariable { name: name.to_owned(), default })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn n(test: Test) -> Condition {
-        Condition::Test(Tested { name: "N".into(), default: None }, test)
+    fn n(test: Test) -> LaunchCondition {
+        LaunchCondition::Test(TestedVariable { name: "N".into(), default: None }, test)
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(arithmetic("!N", 0), n(Test::Number(Relation::Equal, 0)));
         let both = n(Test::Number(Relation::Equal, 1)).and(n(Test::Number(Relation::Less, 4)));
         assert_eq!(arithmetic("N == 1 && N < 4", 0), both);
-        assert_eq!(arithmetic("N + 1 > 0", 0), Condition::Unknown);
+        assert_eq!(arithmetic("N + 1 > 0", 0), LaunchCondition::Unknown);
         assert_eq!(arithmetic("N > M", 0), n(Test::Other));
     }
 }

@@ -6,7 +6,7 @@ use super::{
     super::{
         command::{ArrayPlace, CommandText, Field},
         placeholder::is_readers_own,
-        shell::{Array, Assignment, ShellReader, Statement},
+        shell::{Array, Assignment, ShellReader, ShellStatement},
     },
     Interpreter, ShellVariable, Used, anything,
     control_flow::Elements,
@@ -143,7 +143,7 @@ impl<'a> Interpreter<'a> {
     pub(super) fn words_of(&mut self, inside: Span) -> Vec<Field<'a>> {
         let mut fields = Vec::new();
         for statement in ShellReader::new(self.source.text(), inside) {
-            if let Statement::Command(command) = statement {
+            if let ShellStatement::Command(command) = statement {
                 fields.extend(self.expand_all(&command.words, &mut Used::default()));
             }
         }

@@ -1,6 +1,6 @@
 //! `case`: its patterns are not commands.
 
-use super::{MOST_PATTERNS, ShellBlock, Statement, lexer::ShellReader};
+use super::{MOST_PATTERNS, ShellBlock, ShellStatement, lexer::ShellReader};
 
 impl ShellReader<'_> {
     /// `case WORD in`, after its first word.
@@ -8,7 +8,7 @@ impl ShellReader<'_> {
         self.open_block(ShellBlock::Case);
         self.skip_blanks();
         let Some(subject) = self.word(false) else { return };
-        self.push_statement(Statement::Subject(subject));
+        self.push_statement(ShellStatement::Subject(subject));
         self.skip_lines();
         if self.slice(self.at, self.at + 2) == "in" && self.peek(2).is_none_or(|byte| byte.is_ascii_whitespace()) {
             self.at += 2;
@@ -49,7 +49,7 @@ impl ShellReader<'_> {
                 _ => break,
             }
         }
-        self.push_statement(Statement::Patterns(patterns));
+        self.push_statement(ShellStatement::Patterns(patterns));
     }
 
     /// Skips blanks, line ends and comments.

@@ -2,7 +2,7 @@
 
 use schemas::text::Span;
 
-use super::{HereDocument, MOST_WORDS, ShellReader, ShellWord, SimpleCommand, Statement};
+use super::{HereDocument, MOST_WORDS, ShellReader, ShellStatement, ShellWord, SimpleCommand};
 
 /// Maximum number of here-documents announced on one line for which the reading commands are
 /// recorded.
@@ -59,7 +59,7 @@ impl<'a> ShellReader<'a> {
                 },
             };
             if announced.is_complete {
-                self.push_statement(Statement::HereDocument(HereDocument { body, ..announced.document }));
+                self.push_statement(ShellStatement::HereDocument(HereDocument { body, ..announced.document }));
             } else {
                 announced.body = Some(body);
                 self.documents.push(announced);

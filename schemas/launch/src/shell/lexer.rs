@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use schemas::text::Span;
 
 use super::{
-    Array, Assignment, MOST_WORDS, ShellBlock, ShellWord, SimpleCommand, Statement, Trouble, WordPart, WordParts,
+    Array, Assignment, MOST_WORDS, ShellBlock, ShellStatement, ShellWord, SimpleCommand, Trouble, WordPart, WordParts,
     balance::{Hopeless, Opener},
     documents::Announced,
 };
@@ -41,7 +41,7 @@ pub(crate) struct ShellReader<'a> {
     pub(super) at: usize,
     pub(super) hopeless: Hopeless,
     /// Statements that are parsed but not taken yet.
-    statements: VecDeque<Statement<'a>>,
+    statements: VecDeque<ShellStatement<'a>>,
     troubles: Vec<Trouble>,
     comments: Vec<Span>,
     /// The command that is being read.
@@ -67,9 +67,9 @@ pub(crate) struct ShellReader<'a> {
 }
 
 impl<'a> Iterator for ShellReader<'a> {
-    type Item = Statement<'a>;
+    type Item = ShellStatement<'a>;
 
-    fn next(&mut self) -> Option<Statement<'a>> {
+    fn next(&mut self) -> Option<ShellStatement<'a>> {
         while self.statements.is_empty() && self.step() {}
         self.statements.pop_front()
     }
@@ -180,17 +180,17 @@ impl<'a> ShellReader<'a> {
 
     pub(super) fn open_block(&mut self, block: ShellBlock) {
         self.blocks.push(block);
-        self.statements.push_back(Statement::BlockOpens(block));
+        self.statements.push_back(ShellStatement::BlockOpens(block));
     }
 
     /// Starts the next branch of the innermost block.
     pub(super) fn turn_block(&mut self) {
-        self.statements.push_back(Statement::BlockTurns);
+        self.statements.push_back(ShellStatement::BlockTurns);
     }
 
     fn close_block(&mut self) {
         if self.blocks.pop().is_some() {
-            self.statements.push_back(Statement::BlockCloses);
+            self.statements.push_back(ShellStatement::BlockCloses);
         }
     }
 
@@ -216,7 +216,7 @@ impl<'a> ShellReader<'a> {
             Some(ShellBlock::List) => {}
             _ => self.open_block(ShellBlock::List),
         }
-        self.statements.push_back(Statement::AndOr { or });
+        self.statements.push_back(ShellStatement::AndOr { or });
     }
 
     fn opening_parenthesis(&mut self) {
@@ -247,7 +247,7 @@ impl<'a> ShellReader<'a> {
         }
     }
 
-    pub(super) fn push_statement(&mut self, statement: Statement<'a>) {
+    pub(super) fn push_statement(&mut self, statement: ShellStatement<'a>) {
         self.statements.push_back(statement);
     }
 
@@ -257,7 +257,7 @@ impl<'a> ShellReader<'a> {
         let command = std::mem::take(&mut self.command);
         if !command.words.is_empty() || !command.assignments.is_empty() {
             self.pass_documents_through(&command);
-            self.statements.push_back(Statement::Command(command));
+            self.statements.push_back(ShellStatement::Command(command));
         }
     }
 
@@ -506,7 +506,7 @@ impl<'a> ShellReader<'a> {
             }
             Some("then" | "do") => {
                 self.close_lists();
-                self.statements.push_back(Statement::Then);
+                self.statements.push_back(ShellStatement::Then);
             }
             Some("!") => self.command.is_negated = !self.command.is_negated,
             Some("time" | "in") => {}
@@ -555,7 +555,7 @@ impl<'a> ShellReader<'a> {
             }
         }
         let span = Span::new(start, self.at);
-        self.statements.push_back(Statement::Array(Array { name, name_span, append, words, span }));
+        self.statements.push_back(ShellStatement::Array(Array { name, name_span, append, words, span }));
     }
 
     fn array_begins(&self) -> bool {

@@ -6,8 +6,8 @@ use std::ops::Range;
 use schemas::text::Span;
 
 use super::{
-    choices::{Choice, Tested},
-    statements::{Effect, Statement, statements},
+    choices::{BranchChoice, TestedCondition},
+    statements::{BlockEffect, TemplateStatement, statements},
 };
 
 /// Longest block within a line that is replaced by the braces of one expression.
@@ -27,7 +27,7 @@ pub struct Rendered {
 struct OpenBlock {
     start: usize,
     /// What it tests, if it is a condition.
-    tested: Option<Tested>,
+    tested: Option<TestedCondition>,
     /// The end of the statement that opened it.
     inner: usize,
     /// The statements between its branches.
@@ -37,49 +37,49 @@ struct OpenBlock {
 /// Reads a template with the branches of a choice; `None` where there is no statement that decides
 /// what exists, or where blocks do not close. `joins_lines` says whether a line end may become a
 /// blank, as it may in YAML.
-pub fn rendered(text: &str, joins_lines: bool, choice: &Choice) -> Option<Rendered> {
+pub fn rendered(text: &str, joins_lines: bool, choice: &BranchChoice) -> Option<Rendered> {
     let all = statements(text);
-    if all.iter().all(|one| one.effect == Effect::Output) {
+    if all.iter().all(|one| one.effect == BlockEffect::Output) {
         return None;
     }
     let (filled, void) = (text.as_bytes().to_vec(), vec![false; text.len()]);
-    let mut reader = Reader { text, filled, void, choice, blocks: Vec::new(), others: Vec::new() };
+    let mut reader = BranchReader { text, filled, void, choice, blocks: Vec::new(), others: Vec::new() };
     let mut open: Vec<OpenBlock> = Vec::new();
-    for Statement { span, effect, trims } in &all {
+    for TemplateStatement { span, effect, trims } in &all {
         match effect {
-            Effect::Output => {}
-            Effect::Silent => reader.remove(span.range(), *trims),
-            Effect::Opens => {
+            BlockEffect::Output => {}
+            BlockEffect::Silent => reader.remove(span.range(), *trims),
+            BlockEffect::Opens => {
                 reader.remove(span.range(), *trims);
-                let tested = Tested::by(text.get(span.range()).unwrap_or_default());
+                let tested = TestedCondition::by(text.get(span.range()).unwrap_or_default());
                 open.push(OpenBlock { start: span.start, tested, inner: span.end, dividers: Vec::new() });
             }
-            Effect::Divides => {
+            BlockEffect::Divides => {
                 open.last_mut()?.dividers.push(*span);
                 reader.remove(span.range(), *trims);
             }
-            Effect::Closes => reader.close(&open.pop()?, *span, *trims),
+            BlockEffect::Closes => reader.close(&open.pop()?, *span, *trims),
         }
     }
     if !open.is_empty() {
         return None;
     }
     reader.take_lines_away(joins_lines);
-    let Reader { filled, blocks, others, .. } = reader;
+    let BranchReader { filled, blocks, others, .. } = reader;
     Some(Rendered { text: String::from_utf8(filled).ok()?, blocks, others })
 }
 
-struct Reader<'a> {
+struct BranchReader<'a> {
     text: &'a str,
     filled: Vec<u8>,
     /// Which bytes leave nothing.
     void: Vec<bool>,
-    choice: &'a Choice,
+    choice: &'a BranchChoice,
     blocks: Vec<Span>,
     others: Vec<Span>,
 }
 
-impl Reader<'_> {
+impl BranchReader<'_> {
     /// Makes a part blank, but for its line ends. `is_void` says whether a line of which nothing is
     /// left is not in the output.
     fn remove(&mut self, range: Range<usize>, is_void: bool) {
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, joins_lines: bool, expected: &str) {
-        let found = rendered(text, joins_lines, &Choice::default()).expect(text);
+        let found = rendered(text, joins_lines, &BranchChoice::default()).expect(text);
         assert_eq!(found.text.len(), text.len(), "{text}");
         let lines: Vec<&str> = found.text.split('\n').map(str::trim_end).collect();
         assert_eq!(lines.join("\n"), expected, "{text}");
@@ -218,7 +218,7 @@ mod tests {
     fn of_branches_each_is_read_by_its_number() {
         let text = "{% if a %}\nb\n{% elif c %}\nd\n{% else %}\ne\n{% endif %}\nf\n";
         for (number, expected) in [(0, "b f"), (1, "d f"), (2, "e f"), (3, "b f")] {
-            let found = rendered(text, false, &Choice::of_number(number)).expect(text);
+            let found = rendered(text, false, &BranchChoice::from_number(number)).expect(text);
             assert_eq!(found.text.split_whitespace().collect::<Vec<_>>().join(" "), expected);
             assert_eq!((found.blocks.len(), found.others.len()), (1, usize::from(expected != "b f")));
         }
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn texts_without_closed_blocks_are_no_templates() {
         for text in ["{{ .x }}", "{{- if .x }}\na\n", "{{- end }}\n", "{{ else }}{{ end }}", ""] {
-            assert_eq!(rendered(text, true, &Choice::default()), None, "{text}");
+            assert_eq!(rendered(text, true, &BranchChoice::default()), None, "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::statements::{Effect, Statement, statements};
+use super::statements::{BlockEffect, TemplateStatement, statements};
 
 /// Maximum number of choices that are tried.
 const MOST_CHOICES: usize = 64;
@@ -14,7 +14,7 @@ const DEEPEST: usize = 64;
 
 /// What a block tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tested {
+pub struct TestedCondition {
     /// The condition without blanks around its words, and without `not`.
     condition: String,
     is_negated: bool,
@@ -22,7 +22,7 @@ pub struct Tested {
 
 /// The branches that are read: 0 is the first one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct BranchChoice {
     /// Of blocks whose condition is not among the others; the first one of those that have fewer.
     number: usize,
     /// By condition. A block without this branch leaves nothing.
@@ -50,7 +50,7 @@ impl Uses {
     }
 }
 
-impl Tested {
+impl TestedCondition {
     /// The condition of the statement that opens a block: `{{ if .x }}`, `{% if not x %}`,
     /// `{{#unless x}}`.
     pub fn by(statement: &str) -> Option<Self> {
@@ -95,14 +95,14 @@ fn comparison(text: &str) -> Option<(String, bool)> {
     Some((format!("{left} == {right}"), matches!(sign, "ne" | "!=")))
 }
 
-impl Choice {
+impl BranchChoice {
     #[cfg(test)]
-    pub fn of_number(number: usize) -> Self {
+    pub fn from_number(number: usize) -> Self {
         Self { number, ..Self::default() }
     }
 
     /// The branch of a block with this many dividers; `None` if it leaves nothing.
-    pub fn branch(&self, tested: Option<&Tested>, dividers: usize) -> Option<usize> {
+    pub fn branch(&self, tested: Option<&TestedCondition>, dividers: usize) -> Option<usize> {
         let chosen = tested.and_then(|tested| Some((tested, *self.by_condition.get(&tested.condition)?)));
         let branch = match chosen {
             None => return Some(if self.number > dividers { 0 } else { self.number }),
@@ -153,25 +153,25 @@ impl Choice {
 /// The conditions of a text.
 fn uses(text: &str) -> BTreeMap<String, Uses> {
     let mut found: BTreeMap<String, Uses> = BTreeMap::new();
-    let mut open: Vec<(Option<Tested>, usize)> = Vec::new();
-    for Statement { span, effect, .. } in statements(text) {
+    let mut open: Vec<(Option<TestedCondition>, usize)> = Vec::new();
+    for TemplateStatement { span, effect, .. } in statements(text) {
         match effect {
-            Effect::Opens if open.len() < DEEPEST => {
-                open.push((Tested::by(text.get(span.range()).unwrap_or_default()), 0));
+            BlockEffect::Opens if open.len() < DEEPEST => {
+                open.push((TestedCondition::by(text.get(span.range()).unwrap_or_default()), 0));
             }
-            Effect::Divides => {
+            BlockEffect::Divides => {
                 if let Some((_, dividers)) = open.last_mut() {
                     *dividers += 1;
                 }
             }
-            Effect::Closes => {
+            BlockEffect::Closes => {
                 let Some((Some(tested), dividers)) = open.pop() else { continue };
                 let uses = found.entry(tested.condition).or_default();
                 uses.plain |= !tested.is_negated;
                 uses.negated |= tested.is_negated;
                 uses.dividers = uses.dividers.max(dividers);
             }
-            Effect::Opens | Effect::Silent | Effect::Output => {}
+            BlockEffect::Opens | BlockEffect::Silent | BlockEffect::Output => {}
         }
     }
     found
@@ -181,14 +181,17 @@ fn uses(text: &str) -> BTreeMap<String, Uses> {
 mod tests {
     use super::{super::branches::rendered, *};
 
-    fn words(text: &str, choice: &Choice) -> String {
+    fn words(text: &str, choice: &BranchChoice) -> String {
         let found = rendered(text, false, choice).expect(text);
         found.text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     fn check(text: &str, expected: &[&str]) {
-        let all: Vec<String> =
-            [Choice::first(text)].iter().chain(&Choice::others(text)).map(|choice| words(text, choice)).collect();
+        let all: Vec<String> = [BranchChoice::first(text)]
+            .iter()
+            .chain(&BranchChoice::others(text))
+            .map(|choice| words(text, choice))
+            .collect();
         let mut distinct: Vec<&str> = all.iter().map(String::as_str).collect();
         distinct.dedup();
         let mut seen: Vec<&str> = Vec::new();
@@ -221,7 +224,7 @@ mod tests {
                 format!("{{{{ if {condition} }}}}\nb\n{{{{ end }}}}\n{{{{ if {opposite} }}}}\nc\n{{{{ end }}}}\n");
             check(&text, &["b", "c"]);
         }
-        let tested = |text: &str| Tested::by(text).map(|tested| (tested.condition, tested.is_negated));
+        let tested = |text: &str| TestedCondition::by(text).map(|tested| (tested.condition, tested.is_negated));
         assert_ne!(tested("{% if a == b %}"), tested("{% if a == c %}"));
         assert_eq!(tested("{% if not (a != b) %}"), tested("{% if a == b %}"));
         assert_eq!(tested("{% if not a == b and c %}"), Some(("not a == b and c".into(), false)));
@@ -244,9 +247,9 @@ mod tests {
 
     #[test]
     fn what_is_no_condition_is_read_by_its_number() {
-        assert_eq!(Tested::by("{{- range .x }}"), None);
-        assert_eq!(Tested::by("{% if %}"), None);
-        let both = Tested::by("{% if not a and b %}").expect("a condition");
+        assert_eq!(TestedCondition::by("{{- range .x }}"), None);
+        assert_eq!(TestedCondition::by("{% if %}"), None);
+        let both = TestedCondition::by("{% if not a and b %}").expect("a condition");
         assert!(!both.is_negated);
         check("{{ range .x }}\na\n{{ end }}\nb\n", &["a b"]);
     }

@@ -16,7 +16,7 @@ const BETWEEN: [&str; 3] = ["elif", "else", "elsif"];
 
 /// What a statement does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum BlockEffect {
     /// Opens a block whose text may or may not be in the output.
     Opens,
     /// Ends one branch of a block and begins the next.
@@ -30,15 +30,15 @@ pub enum Effect {
 
 /// A statement, braces included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Statement {
+pub struct TemplateStatement {
     pub span: Span,
-    pub effect: Effect,
+    pub effect: BlockEffect,
     /// Whether it takes the blanks around it away.
     pub trims: bool,
 }
 
 /// The statements of a text, in order.
-pub fn statements(text: &str) -> Vec<Statement> {
+pub fn statements(text: &str) -> Vec<TemplateStatement> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(statement) = next(text, at) {
         at = statement.span.end;
@@ -48,7 +48,7 @@ pub fn statements(text: &str) -> Vec<Statement> {
 }
 
 /// The first statement at or after an offset.
-fn next(text: &str, from: usize) -> Option<Statement> {
+fn next(text: &str, from: usize) -> Option<TemplateStatement> {
     let rest = text.get(from..)?;
     // `${#list[@]}` is a shell's, `${{ … }}` a workflow's.
     let of_shell = |at: usize| rest.get(..at).is_some_and(|before| before.ends_with('$'));
@@ -60,14 +60,14 @@ fn next(text: &str, from: usize) -> Option<Statement> {
     let inside = rest.get(start..start + length)?;
     let span = Span::new(from + at, from + start + length + closing.len());
     let trims = inside.starts_with('-') || inside.ends_with('-') || is_silent;
-    let effect = if opening == "{#" { Effect::Silent } else { effect(inside, is_silent) };
-    Some(Statement { span, effect, trims })
+    let effect = if opening == "{#" { BlockEffect::Silent } else { effect(inside, is_silent) };
+    Some(TemplateStatement { span, effect, trims })
 }
 
-fn effect(inside: &str, is_silent: bool) -> Effect {
+fn effect(inside: &str, is_silent: bool) -> BlockEffect {
     let inside = inside.trim_start_matches(['-', '+', '~']).trim_start();
     let (is_closing, inside) = match inside.strip_prefix('/') {
-        Some(comment) if comment.starts_with('*') => return Effect::Silent,
+        Some(comment) if comment.starts_with('*') => return BlockEffect::Silent,
         Some(rest) => (true, rest),
         None => (false, inside.strip_prefix('#').unwrap_or(inside)),
     };
@@ -76,14 +76,14 @@ fn effect(inside: &str, is_silent: bool) -> Effect {
     // A variable may have the name of a statement.
     let is_alone = !is_silent && inside.trim_end_matches(['-', ' ']).len() == word.len();
     match word {
-        _ if is_closing || word == "end" || (is_silent && word.starts_with("end")) => Effect::Closes,
-        _ if is_alone && OPENING.contains(&word) => Effect::Output,
+        _ if is_closing || word == "end" || (is_silent && word.starts_with("end")) => BlockEffect::Closes,
+        _ if is_alone && OPENING.contains(&word) => BlockEffect::Output,
         // The condition of an expression in a justfile has its branches in braces.
-        _ if OPENING.contains(&word) && !inside.contains('{') => Effect::Opens,
-        _ if BETWEEN.contains(&word) => Effect::Divides,
-        "set" if is_silent && !inside.contains('=') => Effect::Opens,
-        _ if is_silent || is_assignment() => Effect::Silent,
-        _ => Effect::Output,
+        _ if OPENING.contains(&word) && !inside.contains('{') => BlockEffect::Opens,
+        _ if BETWEEN.contains(&word) => BlockEffect::Divides,
+        "set" if is_silent && !inside.contains('=') => BlockEffect::Opens,
+        _ if is_silent || is_assignment() => BlockEffect::Silent,
+        _ => BlockEffect::Output,
     }
 }
 
@@ -98,27 +98,27 @@ mod tests {
     #[test]
     fn statements_have_the_effect_of_their_first_word() {
         for (text, effect) in [
-            ("{{- if .Values.x }}", Effect::Opens),
-            ("{{range $i := .Values.x}}", Effect::Opens),
-            ("{{#if x}}", Effect::Opens),
-            ("{% if x %}", Effect::Opens),
-            ("{% set x %}", Effect::Opens),
-            ("{{ else if .x }}", Effect::Divides),
-            ("{%- elif x -%}", Effect::Divides),
-            ("{{- end }}", Effect::Closes),
-            ("{{/if}}", Effect::Closes),
-            ("{% endfor %}", Effect::Closes),
-            ("{% set x = 1 %}", Effect::Silent),
-            ("{{- $x := .Values.x }}", Effect::Silent),
-            ("{{/* x */}}", Effect::Silent),
-            ("{# x #}", Effect::Silent),
-            ("{{ .Values.x }}", Effect::Output),
-            ("{{ x }}", Effect::Output),
-            ("{{ endpoint }}", Effect::Output),
-            ("{{ filter }}", Effect::Output),
-            ("{% raw %}", Effect::Opens),
-            ("{{ if os() == \"a\" { \"b\" } else { \"c\" } }}", Effect::Output),
-            ("<%= x %>", Effect::Output),
+            ("{{- if .Values.x }}", BlockEffect::Opens),
+            ("{{range $i := .Values.x}}", BlockEffect::Opens),
+            ("{{#if x}}", BlockEffect::Opens),
+            ("{% if x %}", BlockEffect::Opens),
+            ("{% set x %}", BlockEffect::Opens),
+            ("{{ else if .x }}", BlockEffect::Divides),
+            ("{%- elif x -%}", BlockEffect::Divides),
+            ("{{- end }}", BlockEffect::Closes),
+            ("{{/if}}", BlockEffect::Closes),
+            ("{% endfor %}", BlockEffect::Closes),
+            ("{% set x = 1 %}", BlockEffect::Silent),
+            ("{{- $x := .Values.x }}", BlockEffect::Silent),
+            ("{{/* x */}}", BlockEffect::Silent),
+            ("{# x #}", BlockEffect::Silent),
+            ("{{ .Values.x }}", BlockEffect::Output),
+            ("{{ x }}", BlockEffect::Output),
+            ("{{ endpoint }}", BlockEffect::Output),
+            ("{{ filter }}", BlockEffect::Output),
+            ("{% raw %}", BlockEffect::Opens),
+            ("{{ if os() == \"a\" { \"b\" } else { \"c\" } }}", BlockEffect::Output),
+            ("<%= x %>", BlockEffect::Output),
         ] {
             let found = statements(text);
             assert_eq!(found.iter().map(|one| one.effect).collect::<Vec<_>>(), [effect], "{text}");

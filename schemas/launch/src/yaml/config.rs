@@ -208,7 +208,7 @@ impl<'a> ConfigReader<'a> {
     /// Adds an entry that is given; a switch that is off, or a key without a value, is not.
     fn add(&self, entry: &ConfigEntry<'_>, launch: &mut Launch) {
         let flag = format!("--{}", entry.flag);
-        let (key, arity) = split::Names::of(launch.engine, self.options.version).meaning(&flag);
+        let (key, arity) = split::FlagNames::for_engine(launch.engine, self.options.version).meaning(&flag);
         let Some(values) = self.values(entry, arity) else { return };
         let span = entry.key.span.join(entry.place);
         let setting = Setting {

@@ -10,7 +10,7 @@ use schemas::{
 
 use super::{
     align::{Aligned, Scalar},
-    excerpt::{Excerpt, Item},
+    excerpt::{Excerpt, ExcerptWord},
     no_shell,
     node::{Id, Map, Tree, YamlNode},
     variables::{ContainerVariables, ReferenceChunk, YamlVariable, chunks},
@@ -406,7 +406,13 @@ impl<'a> Writer<'a> {
             None => self.unknown(word),
         }
         let text = Span::new(start, self.excerpt.text.len());
-        self.excerpt.items.push(Item { text, outer: aligned.outer, quotes: aligned.quotes, list, alias: word.alias });
+        self.excerpt.items.push(ExcerptWord {
+            text,
+            outer: aligned.outer,
+            quotes: aligned.quotes,
+            list,
+            alias: word.alias,
+        });
     }
 
     /// The parts of a word, with the text of those that Kubernetes fills in; `None` if one of these

@@ -19,14 +19,14 @@ pub(super) struct Excerpt {
     /// The pieces that come from the YAML.
     pieces: SpanMap<Quotes>,
     /// The words of lists.
-    pub items: Vec<Item>,
+    pub items: Vec<ExcerptWord>,
     /// The start of the command, after the variables that it runs with.
     pub command: usize,
 }
 
 /// An item of a list of words.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Item {
+pub(super) struct ExcerptWord {
     /// In the excerpt.
     pub text: Span,
     /// In the YAML, quotes included.

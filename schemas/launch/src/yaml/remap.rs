@@ -10,7 +10,7 @@ use schemas::{
 };
 
 use super::{
-    excerpt::{Excerpt, Item},
+    excerpt::{Excerpt, ExcerptWord},
     node::{Tree, YamlNode},
 };
 use crate::{
@@ -104,7 +104,7 @@ impl YamlMapping<'_> {
         self.excerpt.place(span)
     }
 
-    fn items(&self, span: Span) -> Option<&[Item]> {
+    fn items(&self, span: Span) -> Option<&[ExcerptWord]> {
         let (first, last) = self.excerpt.items_of(span)?;
         self.excerpt.items.get(first..=last)
     }
@@ -175,13 +175,13 @@ impl YamlMapping<'_> {
         place
     }
 
-    fn is_flow(&self, item: &Item) -> bool {
+    fn is_flow(&self, item: &ExcerptWord) -> bool {
         matches!(self.tree.node(item.list), Some(YamlNode::List(list)) if list.flow)
     }
 
     /// The text to delete with items: their lines, or in brackets a comma. Empty if more than the
     /// items would be deleted.
-    fn removal(&self, items: &[Item]) -> Span {
+    fn removal(&self, items: &[ExcerptWord]) -> Span {
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return Span::default() };
         let words = Span::new(first.outer.start, last.outer.end.max(first.outer.start));
         if !self.is_flow(first) {
@@ -192,7 +192,7 @@ impl YamlMapping<'_> {
             }
             return Span::new(start, (line_end(self.yaml, words.end) + 1).min(self.yaml.len()));
         }
-        let in_list = |item: &&Item| item.list == first.list;
+        let in_list = |item: &&ExcerptWord| item.list == first.list;
         let next = self.excerpt.items.iter().filter(in_list).find(|item| item.text.start > last.text.start);
         let before = self.excerpt.items.iter().filter(in_list).rfind(|item| item.text.start < first.text.start);
         match (next, before) {
@@ -203,7 +203,7 @@ impl YamlMapping<'_> {
     }
 
     /// The text before a new item of the same list.
-    fn separator(&self, item: &Item) -> String {
+    fn separator(&self, item: &ExcerptWord) -> String {
         if self.is_flow(item) {
             return ", ".into();
         }
@@ -213,7 +213,7 @@ impl YamlMapping<'_> {
         format!("\n{}- ", " ".repeat(before.get(..dash).map_or(0, |indentation| indentation.chars().count())))
     }
 
-    fn items_writing(&self, item: &Item, tied: bool) -> Writing {
+    fn items_writing(&self, item: &ExcerptWord, tied: bool) -> Writing {
         Writing { form: WritingForm::Items { tied }, between: self.separator(item) }
     }
 

@@ -90,8 +90,8 @@ impl LaunchNeeds {
         });
         let cache = |target: TokenBytes| {
             let of = |tokens: u64| {
-                let draft = self.draft_kv_token.map_or(0, |draft| draft.of_sequence(tokens));
-                target.of_sequence(tokens).saturating_add(draft)
+                let draft = self.draft_kv_token.map_or(0, |draft| draft.sequence_bytes(tokens));
+                target.sequence_bytes(tokens).saturating_add(draft)
             };
             let whose = if self.draft_kv_token.is_some() { "KV caches of target and draft" } else { "KV cache" };
             let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
