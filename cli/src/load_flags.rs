@@ -9,9 +9,9 @@ use std::{
 use anyhow::{Context, bail};
 use schemas::sweep::LARGEST;
 use tuner::forecast::{
-    load::{Load, Sent},
-    plan::Plan,
-    rollout::{Lengths, Limited},
+    load::{Load, SendPattern},
+    plan::SimulationPlan,
+    rollout::{Limited, OutputLengths},
 };
 
 /// Largest file of lengths or times, in bytes.
@@ -56,15 +56,16 @@ impl LoadFlags {
     ///
     /// # Errors
     /// When the file cannot be read, one of its lines is not a length, or a number is impossible.
-    pub fn lengths(&self) -> anyhow::Result<Lengths> {
+    pub fn lengths(&self) -> anyhow::Result<OutputLengths> {
         if let Some(path) = &self.lengths {
-            return Plan::lengths(&read(path)?).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()));
+            return SimulationPlan::lengths(&read(path)?)
+                .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()));
         }
         let (median, sigma) = (self.median_len, self.tail);
         if !(median >= 1.0 && median.is_finite() && sigma >= 0.0 && sigma.is_finite()) {
             bail!("--median-len must be at least 1 and --tail at least 0");
         }
-        Ok(Lengths::LongTail { median, sigma, most: self.max_len })
+        Ok(OutputLengths::LongTail { median, sigma, most: self.max_len })
     }
 
     /// The requests that limit their drafts.
@@ -85,7 +86,7 @@ impl LoadFlags {
     ///
     /// # Errors
     /// When a number is impossible.
-    pub fn rollout(&self) -> anyhow::Result<Option<(usize, usize, Sent)>> {
+    pub fn rollout(&self) -> anyhow::Result<Option<(usize, usize, SendPattern)>> {
         let Some(rollout) = &self.rollout else { return Ok(None) };
         let parts =
             rollout.split_once('x').and_then(|(prompts, samples)| Some((prompts.parse().ok()?, samples.parse().ok()?)));
@@ -95,7 +96,7 @@ impl LoadFlags {
         if !(self.finish > 0.0 && self.finish <= 100.0) {
             bail!("--finish {}: expected a percentage above 0 and up to 100", self.finish);
         }
-        Ok(Some((prompts, samples, Sent::AtOnce { share: self.finish / 100.0, abort: self.abort })))
+        Ok(Some((prompts, samples, SendPattern::AtOnce { share: self.finish / 100.0, abort: self.abort })))
     }
 }
 

@@ -13,7 +13,7 @@ use schemas::{
 };
 use tuner::{
     error::tidy,
-    sweep::{Refusal, refusals},
+    sweep::{SweepRefusal, refusals},
 };
 
 use crate::{checkpoint, data_set, home};
@@ -108,7 +108,7 @@ fn check(
     }
     found.extend(missing_files(&file, folder).into_iter().map(|wrong| wrong.locate(source)));
     if found.is_empty() && !missing_models {
-        let wrong = |Refusal { key, element, reason, help }: Refusal| {
+        let wrong = |SweepRefusal { key, element, reason, help }: SweepRefusal| {
             let wrong = FieldError::at(key, reason);
             let wrong = element.map_or(wrong.clone(), |at| wrong.element(at));
             help.map_or(wrong.clone(), |help| wrong.help(help)).locate(source)

@@ -3,7 +3,7 @@
 use schemas::sweep::Metric;
 use tuner::{
     results::selection::{Interval, Ranked},
-    trials::record::Role,
+    trials::record::CandidateRole,
 };
 
 use crate::{
@@ -290,13 +290,13 @@ pub fn badges(entry: &RaceEntry) -> Vec<&'static str> {
     if entry.chosen {
         badges.push(if entry.kept { "kept: undecided" } else { "chosen" });
     }
-    if entry.ranked.role == Role::EngineDefault {
+    if entry.ranked.role == CandidateRole::EngineDefault {
         badges.push("engine's default");
     }
-    if entry.ranked.role == Role::Current {
+    if entry.ranked.role == CandidateRole::Current {
         badges.push("runs now");
     }
-    if entry.ranked.role == Role::Probe {
+    if entry.ranked.role == CandidateRole::Probe {
         badges.push("probe");
     }
     if entry.ranked.tied_with_best && !entry.chosen && entry.rank.is_some() {

@@ -8,7 +8,7 @@ use polars_core::prelude::*;
 use polars_io::prelude::*;
 use tuner::trials::{
     configuration::TrialLoad,
-    record::{Exclusion, Fingerprint, Measurement, Record, Role, TrialSpread, VALUES_FOR_P90, VALUES_FOR_P99},
+    record::{CandidateRole, Exclusion, Fingerprint, Measurement, Record, TrialSpread, VALUES_FOR_P90, VALUES_FOR_P99},
 };
 
 use crate::{
@@ -276,13 +276,13 @@ const RANKING_FIGURES: &[FigureFrame] = &[
     ("stalled_share", |entry| entry.ranked.stalled_share),
 ];
 
-fn role(role: Role) -> &'static str {
+fn role(role: CandidateRole) -> &'static str {
     match role {
-        Role::Candidate => "candidate",
-        Role::NoSpeculation => "no_speculation",
-        Role::EngineDefault => "engine_default",
-        Role::Current => "current",
-        Role::Probe => "probe",
+        CandidateRole::Candidate => "candidate",
+        CandidateRole::NoSpeculation => "no_speculation",
+        CandidateRole::EngineDefault => "engine_default",
+        CandidateRole::Current => "current",
+        CandidateRole::Probe => "probe",
     }
 }
 

@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(short(&Configuration::from_shape(TreeShape::OFF)), "off");
         assert_eq!(short(&Configuration { draft: "suffix".into(), ..plain }), "suffix 3,1,4");
         let rows = [(8, TreeShape::chain(3)), (32, TreeShape::OFF)];
-        let table = rows.map(|(max_running_batch, shape)| TableRow::of_batch(max_running_batch, shape)).to_vec();
+        let table = rows.map(|(max_running_batch, shape)| TableRow::for_any_context(max_running_batch, shape)).to_vec();
         let knobs = Knobs { page_size: Some(16), ..Knobs::default() };
         let both = Configuration { table, knobs, ..Configuration::from_shape(TreeShape::OFF) };
         assert_eq!((short(&both), rest(&both)), ("table of 2 +1".into(), "≤8: 3,1,4; ≤32: 0,1,1; page_size=16".into()));

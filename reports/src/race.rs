@@ -8,7 +8,7 @@ use tuner::{
     },
     trials::{
         configuration::{Configuration, TrialLoad},
-        record::{Exclusion, Measurement, Record, Role, TrialSpread},
+        record::{CandidateRole, Exclusion, Measurement, Record, TrialSpread},
     },
 };
 
@@ -20,7 +20,7 @@ pub struct Race {
     pub load: TrialLoad,
     /// Best first, failed ones last.
     pub entries: Vec<RaceEntry>,
-    /// Measured only to learn costs ([`Role::Probe`]), so not ranked.
+    /// Measured only to learn costs ([`CandidateRole::Probe`]), so not ranked.
     pub probes: Vec<RaceEntry>,
     /// The chosen configuration.
     pub chosen: Option<Configuration>,
@@ -131,7 +131,7 @@ impl Race {
         let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded, serial, starts } =
             ranking;
         let defaults =
-            || entries.iter().filter(|entry| entry.role == Role::EngineDefault).map(|one| &one.configuration);
+            || entries.iter().filter(|entry| entry.role == CandidateRole::EngineDefault).map(|one| &one.configuration);
         // Of several drafts, the default for the chosen one.
         // With one draft each sweep there is only one default; with several each has its own.
         let own = |default: &&Configuration| chosen.as_ref().is_some_and(|chosen| chosen.draft == default.draft);
@@ -147,8 +147,9 @@ impl Race {
             let measured = ranked.output_tokens_per_s.is_some();
             place += usize::from(measured);
             let rank = measured.then_some(place);
-            let is_own =
-                |record: &&Record| record.role != Role::Probe && record.trial.configuration == ranked.configuration;
+            let is_own = |record: &&Record| {
+                record.role != CandidateRole::Probe && record.trial.configuration == ranked.configuration
+            };
             RaceEntry::new(&ranked, rank, chosen.as_ref(), of_load().filter(is_own).collect(), &excluded)
         });
         let mut entries: Vec<RaceEntry> = entries.collect();
@@ -157,8 +158,9 @@ impl Race {
         // Chosen without evidence: the report says that it was kept, not that it won.
         entries.iter_mut().for_each(|entry| entry.kept = entry.chosen && !is_known);
         let probes = selection::probes(records.iter().copied(), load).into_iter().map(|ranked| {
-            let is_own =
-                |record: &&Record| record.role == Role::Probe && record.trial.configuration == ranked.configuration;
+            let is_own = |record: &&Record| {
+                record.role == CandidateRole::Probe && record.trial.configuration == ranked.configuration
+            };
             RaceEntry::new(&ranked, None, None, of_load().filter(is_own).collect(), &[])
         });
         let probes = probes.collect();
@@ -223,7 +225,7 @@ impl Race {
 
     /// The engine's default, if it was measured.
     pub fn engine_default(&self) -> Option<&RaceEntry> {
-        self.measured().find(|entry| entry.ranked.role == Role::EngineDefault)
+        self.measured().find(|entry| entry.ranked.role == CandidateRole::EngineDefault)
     }
 
     /// Entries with figures, best first.

@@ -82,7 +82,7 @@ impl<'a> Section<'a> {
         let sweeps: Vec<&Sweep> = places.into_iter().map(|place| &input[place]).collect();
         let metric = sweeps.first().map_or(Metric::default(), |sweep| sweep.metric());
         // What one of the sweeps looked at after every repeat must hold at every look.
-        let looks = sweeps.iter().filter_map(|sweep| sweep.file()).map(|file| Comparison::of(file).looks).max();
+        let looks = sweeps.iter().filter_map(|sweep| sweep.file()).map(|file| Comparison::from_sweep(file).looks).max();
         let comparison = Comparison { metric, looks: looks.unwrap_or_default() };
         let rankings = selection::rank(all.iter().copied(), comparison);
         let looks = comparison.looks;

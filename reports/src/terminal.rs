@@ -114,7 +114,7 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
     let listed: Vec<&RaceEntry> = race
         .measured()
         .filter(|entry| {
-            let candidate = entry.ranked.role == tuner::trials::record::Role::Candidate;
+            let candidate = entry.ranked.role == tuner::trials::record::CandidateRole::Candidate;
             entry.rank.is_some_and(|rank| rank <= ROWS) || entry.chosen || !candidate
         })
         .collect();

@@ -38,8 +38,8 @@ mod traced;
 use schemas::{sweep::LARGEST, tree::TreeShape};
 use serde::{Deserialize, Serialize};
 
-pub use self::traced::{Job, Simulation, simulate_policy};
-use self::{needs::Needs, play::Play};
+pub use self::traced::{SimulatedRequest, SimulatedWorkload, simulate_policy};
+use self::{needs::WorkloadNeeds, play::Play};
 use crate::{TunerError, prediction::latency::prefill::PrefillStep, trials::record::TrialSpread};
 
 /// The work of a request under a tree.
@@ -191,7 +191,7 @@ pub fn simulate(
         return Err(TunerError::Configuration(format!("forecast: {reason}")));
     }
     check(needs.len(), arrivals, setup)?;
-    let course = Needs { needs, round_ms: &round_ms, prefill_ms: &prefill_ms };
+    let course = WorkloadNeeds { needs, round_ms: &round_ms, prefill_ms: &prefill_ms };
     let mut play = Play::new(course, needs.len(), arrivals, setup);
     play.run()?;
     play.forecast()

@@ -140,9 +140,9 @@ pub fn variables(given: BTreeMap<String, String>) -> Arc<Variables> {
 pub fn sweep_of(source: &Source, launch: &Launch, wanted: &LaunchOverrides) -> Result<LaunchSweep, Vec<String>> {
     let mut wrong = choose::unfit(launch, wanted.start.is_some());
     let mut missing = missing::Missing::default();
-    let program = program::of(source, launch, wanted, &mut missing);
-    let arguments = arguments::of(launch, wanted, &mut missing);
-    let speculation = speculation::of(launch, wanted.draft.as_ref());
+    let program = program::launch_program(source, launch, wanted, &mut missing);
+    let arguments = arguments::launch_arguments(launch, wanted, &mut missing);
+    let speculation = speculation::launch_speculation(launch, wanted.draft.as_ref());
     wrong.extend(missing.reasons());
     wrong.extend(program.as_ref().err().cloned());
     wrong.extend(speculation.as_ref().err().cloned());
@@ -280,7 +280,7 @@ fn space(engine: Engine, speculation: &speculation::LaunchSpeculation) -> Space 
 }
 
 /// A concurrency above what the launch lets run.
-fn too_many(arguments: &arguments::Arguments, concurrency: &[usize]) -> Option<String> {
+fn too_many(arguments: &arguments::LaunchArguments, concurrency: &[usize]) -> Option<String> {
     let (most, limit) = (concurrency.iter().max()?, arguments.max_running_requests?);
     (*most > limit).then(|| {
         format!(

@@ -14,7 +14,7 @@ use std::{cell::RefCell, ops::ControlFlow, sync::atomic::Ordering, time::Instant
 use engine::replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
 use schemas::tree::TreeShape;
 
-use self::{rounds::Timed, texts::Texts};
+use self::{rounds::Timed, texts::TargetTexts};
 use crate::{
     TunerError,
     prediction::{
@@ -22,7 +22,7 @@ use crate::{
         guide::{self, AcceptanceTable, FORMAT, Guide, GuideCost},
         text_drafts,
     },
-    preparation::{Ready, context::SweepContext, request::Progress},
+    preparation::{Ready, context::SweepContext, request::SweepProgress},
     space::Candidate,
     trials::{configuration::Configuration, record::Fingerprint},
 };
@@ -77,7 +77,7 @@ fn serves(guide: &Guide, ready: &Ready) -> bool {
         guide.predictions.iter().any(|one| one.load == load && one.configuration == *configuration)
     };
     let unknown = |one: &Configuration| {
-        guide.of_draft(&one.draft).is_none_or(|guide| guide.acceptance.length(one.shape).is_none())
+        guide.for_draft(&one.draft).is_none_or(|guide| guide.acceptance.length(one.shape).is_none())
     };
     guide.fingerprint == ready.fingerprint
         && ready.experiment.loads.iter().all(|load| {
@@ -161,7 +161,7 @@ fn accepted(
         Some(table) => (table, None),
         None => {
             let reported = context.ready.has_texts;
-            let Texts { texts, seconds } = texts::find(context)?;
+            let TargetTexts { texts, seconds } = texts::find(context)?;
             cost.texts_s = seconds;
             let begin = Instant::now();
             // What a budget accepts depends on the other requests.
@@ -190,7 +190,7 @@ fn shapes(ready: &Ready) -> Vec<TreeShape> {
     shapes
 }
 
-fn note_missing(table: &AcceptanceTable, shapes: &[TreeShape], progress: &mut dyn Progress) {
+fn note_missing(table: &AcceptanceTable, shapes: &[TreeShape], progress: &mut dyn SweepProgress) {
     let missing: Vec<String> =
         shapes.iter().filter(|shape| table.length(**shape).is_none()).map(ToString::to_string).collect();
     if !missing.is_empty() {

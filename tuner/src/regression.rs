@@ -89,7 +89,7 @@ impl RegressionFigure {
         ("accept_length", Self::AcceptLength),
     ];
 
-    fn of(self, trial: &Measurement) -> Option<f64> {
+    fn value(self, trial: &Measurement) -> Option<f64> {
         let compared = trial.compared();
         Some(match self {
             Self::Throughput => compared.output_tokens_per_s,
@@ -101,7 +101,7 @@ impl RegressionFigure {
     }
 
     /// Its name among the figures of running servers.
-    fn of_server(self) -> &'static str {
+    fn server_figure(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
             Self::Latency => "request",
@@ -185,7 +185,7 @@ pub fn check(
 
 /// Checks two servers that were measured in turns, the second against the first.
 pub fn check_paired(paired: &[Paired], load: Option<TrialLoad>, condition: FailCondition) -> Vec<RegressionCheck> {
-    let index = FIGURES.iter().position(|figure| figure.name == condition.figure.of_server());
+    let index = FIGURES.iter().position(|figure| figure.name == condition.figure.server_figure());
     let check = |pair: &Paired| {
         let ratio = index.and_then(|index| pair.ratios[index]);
         let outcome = match ratio {
@@ -228,7 +228,7 @@ fn ratio(
         let own = run.records.iter().filter(|one| one.trial.load == load && one.trial.configuration == *configuration);
         let trials = own.filter_map(Record::measurement).filter(|trial| trial.exclusion().is_none());
         // Runs differ by factors, so logarithms are compared; a value of 0 has none.
-        let values: Vec<f64> = trials.filter_map(|trial| figure.of(trial)).filter(|value| *value > 0.0).collect();
+        let values: Vec<f64> = trials.filter_map(|trial| figure.value(trial)).filter(|value| *value > 0.0).collect();
         median(values).map(f64::ln).ok_or_else(|| format!("{} did not measure this", run.name))
     };
     let values: Vec<f64> = older.iter().filter_map(|run| value(run).ok()).collect();
@@ -260,12 +260,12 @@ mod tests {
     use super::*;
     use crate::{
         results::selection::Looks,
-        trials::record::{Outcome as Ran, Role, Trial, TrialOrigin, TrialSpread},
+        trials::record::{CandidateRole, Outcome as Ran, Trial, TrialOrigin, TrialSpread},
     };
 
     /// A run of no speculation and a chain of three, which is twice as fast.
     fn run(rate: f64, engine: &str, load: TrialLoad) -> Vec<Record> {
-        let record = |shape: &str, role: Role, rate: f64, repeat: usize| {
+        let record = |shape: &str, role: CandidateRole, rate: f64, repeat: usize| {
             let spread = TrialSpread { median: 1e3 / rate, ..TrialSpread::default() };
             let trial =
                 Trial { configuration: Configuration::from_shape(shape.parse().expect("a shape")), load, repeat };
@@ -289,8 +289,8 @@ mod tests {
         (0..6)
             .flat_map(|repeat| {
                 [
-                    record("0,1,1", Role::NoSpeculation, rate / 2.0, repeat),
-                    record("3,1,4", Role::Candidate, rate, repeat),
+                    record("0,1,1", CandidateRole::NoSpeculation, rate / 2.0, repeat),
+                    record("3,1,4", CandidateRole::Candidate, rate, repeat),
                 ]
             })
             .collect()

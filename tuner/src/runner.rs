@@ -41,7 +41,7 @@ pub struct TrialOptions<'a> {
 
 /// How a trial ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum TrialEnd {
     /// With figures.
     Measured(Box<Measurement>),
     /// The user stopped it: its figures are discarded.
@@ -56,7 +56,7 @@ pub enum Ended {
 /// When the engine cannot run the shape, has no room for the batch of a closed loop, or fails; or
 /// when the trial needs recorded arrival times and the workload has none. The engine is left idle,
 /// unless the device failed.
-pub fn run(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, EngineError> {
+pub fn run(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<TrialEnd, EngineError> {
     engine.set_policy(policy(&trial.configuration))?;
     // The engine outlives the trial; the next one must find it as it was.
     let before = engine.options().simulated.clone();
@@ -76,7 +76,7 @@ fn policy(configuration: &Configuration) -> ShapePolicy {
     ShapePolicy::by_context(rows).unwrap_or_else(|| ShapePolicy::fixed(configuration.shape))
 }
 
-fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, EngineError> {
+fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<TrialEnd, EngineError> {
     let TrialOptions { workload, objective, interrupted, .. } = terms;
     let (requests, source) = requested(workload, trial)?;
     if workload.warm_up_tokens > 0 {
@@ -89,16 +89,16 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
             RequestSource::Open(_) => RequestSource::Open(vec![Duration::ZERO; warm_up.len()]),
         };
         if drive(engine, &warm_up, &source, interrupted)?.is_none() {
-            return Ok(Ended::Interrupted);
+            return Ok(TrialEnd::Interrupted);
         }
     }
     // After the warm-up, whose captures and compilations are not the trial's.
     let watch = Watch::begin(engine.gpu_state());
-    let Some(seen) = drive(engine, &requests, &source, interrupted)? else { return Ok(Ended::Interrupted) };
+    let Some(seen) = drive(engine, &requests, &source, interrupted)? else { return Ok(TrialEnd::Interrupted) };
     let machine = watch.end(engine.gpu_state());
     let simulated = engine.options().simulated.is_some();
-    let figures = measurement::of(&seen, objective, simulated)?;
-    Ok(Ended::Measured(Box::new(Measurement { machine: Some(machine), ..figures })))
+    let figures = measurement::from_observations(&seen, objective, simulated)?;
+    Ok(TrialEnd::Measured(Box::new(Measurement { machine: Some(machine), ..figures })))
 }
 
 /// The requests of a trial and their arrivals.

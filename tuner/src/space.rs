@@ -15,7 +15,7 @@ use schemas::{
 
 use crate::trials::{
     configuration::{Configuration, Knobs, Real, TableRow},
-    record::Role,
+    record::CandidateRole,
 };
 
 pub use self::drafts::{LeftOut, together};
@@ -26,7 +26,7 @@ pub struct Candidate {
     /// The configuration.
     pub configuration: Configuration,
     /// Why it is in the race.
-    pub role: Role,
+    pub role: CandidateRole,
 }
 
 /// The configurations of a sweep file's space.
@@ -125,7 +125,7 @@ impl Expanded {
 
     /// Keeps both baselines, and the candidates for which `covers` is true.
     pub fn retain_covered(&mut self, covers: impl Fn(&Configuration) -> bool) {
-        let kept = |one: &mut Candidate| one.role != Role::Candidate || covers(&one.configuration);
+        let kept = |one: &mut Candidate| one.role != CandidateRole::Candidate || covers(&one.configuration);
         let left_out = self.entrants.extract_if(.., |one| !kept(one));
         self.uncovered = left_out.map(|one| one.configuration).collect();
     }
@@ -172,13 +172,14 @@ pub fn expand(
     shapes.sort_unstable();
     shapes.dedup();
     let same_tree = without_equal_trees(&mut shapes, nodes, default);
-    let candidate = |configuration| Candidate { configuration, role: Role::Candidate };
+    let candidate = |configuration| Candidate { configuration, role: CandidateRole::Candidate };
     let mut entrants = vec![
-        Candidate { configuration: Configuration::from_shape(TreeShape::OFF), role: Role::NoSpeculation },
-        Candidate { configuration: Configuration::from_shape(default), role: Role::EngineDefault },
+        Candidate { configuration: Configuration::from_shape(TreeShape::OFF), role: CandidateRole::NoSpeculation },
+        Candidate { configuration: Configuration::from_shape(default), role: CandidateRole::EngineDefault },
     ];
     entrants.extend(
-        current.map(|shape| Candidate { configuration: Configuration::from_shape(shape), role: Role::Current }),
+        current
+            .map(|shape| Candidate { configuration: Configuration::from_shape(shape), role: CandidateRole::Current }),
     );
     entrants.extend(shapes.iter().copied().map(Configuration::from_shape).map(candidate));
     entrants.extend(tables.iter().filter_map(|rows| {
@@ -299,8 +300,8 @@ mod tests {
         let space = Space { shapes: vec!["1,2,2".into()], current: Some("1,8,2".into()), ..Space::default() };
         let expanded = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(3));
         let found: Vec<_> = expanded.entrants.iter().map(|one| (one.configuration.to_string(), one.role)).collect();
-        assert!(found.contains(&("1,8,2".to_owned(), Role::Current)), "{found:?}");
-        assert!(found.contains(&("1,2,2".to_owned(), Role::Candidate)), "{found:?}");
+        assert!(found.contains(&("1,8,2".to_owned(), CandidateRole::Current)), "{found:?}");
+        assert!(found.contains(&("1,2,2".to_owned(), CandidateRole::Candidate)), "{found:?}");
         // The engine's default is measured in any case.
         let space = Space { current: Some("3,1,4".into()), ..Space::default() };
         assert_eq!(
@@ -333,7 +334,7 @@ mod tests {
             (words.len(), words[3].as_str()),
             (3 + 3 * 4, "no speculation page_size=1 chunked_prefill_size=512")
         );
-        assert_eq!(all.iter().filter(|one| one.role != Role::Candidate).count(), 2);
+        assert_eq!(all.iter().filter(|one| one.role != CandidateRole::Candidate).count(), 2);
         let settings: Vec<&Knobs> = all.iter().map(|one| &one.configuration.knobs).collect();
         assert_eq!(settings.windows(2).filter(|pair| pair[0] != pair[1]).count(), 4, "one restart each");
     }
@@ -351,7 +352,7 @@ mod tests {
             let expanded = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(default));
             let shapes: BTreeSet<TreeShape> = expanded.entrants.iter().map(|one| one.configuration.shape).collect();
             prop_assert_eq!(shapes.len(), expanded.entrants.len(), "nothing is there twice");
-            prop_assert_eq!(expanded.entrants[0].role, Role::NoSpeculation);
+            prop_assert_eq!(expanded.entrants[0].role, CandidateRole::NoSpeculation);
             prop_assert_eq!(&expanded.entrants[1].configuration, &Configuration::from_shape(TreeShape::chain(default)));
             for shape in &shapes {
                 prop_assert_eq!(TreeShape::new(shape.num_steps, shape.topk, shape.num_draft_tokens), Ok(*shape));

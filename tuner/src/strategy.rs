@@ -25,7 +25,7 @@ use crate::{
     space::Candidate,
     trials::{
         configuration::{Configuration, Knobs, TrialLoad},
-        record::{Record, Role, Trial},
+        record::{CandidateRole, Record, Trial},
     },
 };
 
@@ -115,7 +115,7 @@ impl Experiment {
 
     /// No speculation and the engine's default, with the sweep file's settings.
     pub fn baselines(&self) -> impl Iterator<Item = &Candidate> {
-        self.entrants.iter().filter(|one| one.role != Role::Candidate)
+        self.entrants.iter().filter(|one| one.role != CandidateRole::Candidate)
     }
 
     /// The baselines under every load, with the requested repeats.

@@ -16,11 +16,11 @@ use schemas::{
     tuned::TunedFile,
 };
 
-pub use self::preflight::{Refusal, refusals};
+pub use self::preflight::{SweepRefusal, refusals};
 use self::system_bench::{BenchControl, MeasuredTrials, SweepField, SystemBench};
 pub use crate::preparation::{
     inputs::SweepInputs,
-    request::{Progress, SweepRequest},
+    request::{SweepProgress, SweepRequest},
 };
 pub use crate::strategy::StopReason;
 use crate::{
@@ -193,7 +193,7 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<SweepPlan, TunerError> {
 /// # Errors
 /// When the models, the workload or the journal cannot be used, or the engine fails beyond one
 /// trial.
-pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
+pub fn run(request: &SweepRequest<'_>, progress: &mut dyn SweepProgress) -> Result<SweepSummary, TunerError> {
     // Checked first, so that the error does not come after a minute of loading.
     if !request.resume && journal::exists(&request.out) {
         return Err(journal::already_there(&request.out));
@@ -243,7 +243,7 @@ fn finish(
         Ok(reason) | Err(SearchStop::Stop(reason)) => reason,
         Err(SearchStop::Failed(error)) => return Err(error),
     };
-    let ranking = rank(&records, Comparison::of(file));
+    let ranking = rank(&records, Comparison::from_sweep(file));
     let tuned = outcome::tuned(file, folder, context_length, &ready.fingerprint, &ranking, guide);
     let ended = |mut tuned: TunedFile| {
         tuned.measured.search = format!("{}: {}", file.search.strategy.name(), stopped.words());

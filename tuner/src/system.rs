@@ -11,7 +11,7 @@ pub(crate) mod time_limit;
 pub use self::in_process::InProcess;
 pub use crate::error::system::SystemError;
 use crate::{
-    runner::{Ended, TrialOptions},
+    runner::{TrialEnd, TrialOptions},
     trials::{
         configuration::Configuration,
         record::{Measurement, PartsApart, Trial},
@@ -38,7 +38,7 @@ pub trait System {
     ///
     /// # Errors
     /// When it has no room for the load, or fails.
-    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError>;
+    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<TrialEnd, SystemError>;
 
     /// Times the parts of a trial's rounds, separately from the trial; `None` if the system does
     /// not report them.

@@ -123,7 +123,7 @@ impl LoadedWorkload {
     }
 
     /// The workload of a load: itself, or only the requests of the load's context bucket.
-    pub fn of_load(&self, load: TrialLoad) -> Cow<'_, Self> {
+    pub fn for_load(&self, load: TrialLoad) -> Cow<'_, Self> {
         if load.contexts().is_none() {
             return Cow::Borrowed(self);
         }

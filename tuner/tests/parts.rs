@@ -5,7 +5,7 @@ use std::{path::Path, sync::atomic::AtomicBool};
 use engine::DeviceChoice;
 use schemas::{sweep::SweepFile, text::Source};
 use tuner::{
-    sweep::{self, Progress, SweepInputs, SweepRequest},
+    sweep::{self, SweepInputs, SweepProgress, SweepRequest},
     trials::record::{Measurement, Outcome, Record},
 };
 
@@ -39,7 +39,7 @@ trials = 6
 #[derive(Default)]
 struct Notes(Vec<String>);
 
-impl Progress for Notes {
+impl SweepProgress for Notes {
     fn note(&mut self, text: &str) {
         self.0.push(text.to_owned());
     }

@@ -24,7 +24,7 @@ use tuner::{
         self,
         configuration::TrialLoad,
         journal::{self, FILE_NAME, FORMAT, Journal, JournalHeader},
-        record::{Fingerprint, Outcome, Record, Role, Trial},
+        record::{CandidateRole, Fingerprint, Outcome, Record, Trial},
     },
 };
 
@@ -58,9 +58,9 @@ fn entrants() -> Vec<Candidate> {
 }
 
 /// The trials of a shard, in order.
-fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
+fn plan(shard: Option<Shard>) -> Vec<(Trial, CandidateRole)> {
     let all = entrants();
-    let entrants = shard.map_or(all.clone(), |shard| shard.of(&all));
+    let entrants = shard.map_or(all.clone(), |shard| shard.select(&all));
     let experiment = Experiment {
         entrants,
         loads: vec![TrialLoad::BatchSize(1), TrialLoad::BatchSize(4)],
@@ -74,7 +74,7 @@ fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
             .entrants
             .iter()
             .find(|one| one.configuration == trial.configuration)
-            .map_or(Role::Candidate, |one| one.role)
+            .map_or(CandidateRole::Candidate, |one| one.role)
     };
     let trials = strategy::list(&Search::default(), &experiment).expect("a grid has a fixed number of trials");
     trials.into_iter().map(|trial| (trial.clone(), role(&trial))).collect()
@@ -97,7 +97,7 @@ fn header(shard: Option<Shard>) -> JournalHeader {
 /// The measurement is a function of the trial and a seed, so that every machine measures the same.
 /// One trial in eleven fails. Trials end a second apart in the order of the whole sweep, whichever
 /// shard runs them.
-fn record((trial, role): &(Trial, Role), seed: u64) -> Record {
+fn record((trial, role): &(Trial, CandidateRole), seed: u64) -> Record {
     let id = trial.id(&fingerprint());
     let draw =
         id.bytes().fold(seed, |sum, byte| sum.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(byte.into())) >> 33;

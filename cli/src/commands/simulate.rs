@@ -20,10 +20,10 @@ use tuner::forecast::{
     costs::{NAMES, StepCosts},
     drafts::Drafts,
     kinds,
-    load::{Load, Sent},
-    plan::{POLICIES, Plan},
+    load::{Load, SendPattern},
+    plan::{POLICIES, SimulationPlan},
     rollout::Rollout,
-    times::Times,
+    times::StepTimes,
 };
 
 use self::export::{Export, exported};
@@ -230,7 +230,12 @@ fn shapes(arguments: &Arguments) -> anyhow::Result<Vec<TreeShape>> {
 }
 
 /// The plan, with the trees of the command line, if it names any.
-fn plan(arguments: &Arguments, drafts: Drafts, times: Times, given: &[TreeShape]) -> anyhow::Result<Plan> {
+fn plan(
+    arguments: &Arguments,
+    drafts: Drafts,
+    times: StepTimes,
+    given: &[TreeShape],
+) -> anyhow::Result<SimulationPlan> {
     let limits = drafts.largest();
     let shapes = match (given, &arguments.trace) {
         ([], Some(_)) => limits.clone(),
@@ -257,7 +262,7 @@ fn plan(arguments: &Arguments, drafts: Drafts, times: Times, given: &[TreeShape]
         rounds_behind: 1,
         mixed_prefill: arguments.mixed_prefill,
     };
-    Ok(Plan {
+    Ok(SimulationPlan {
         drafts,
         times,
         shapes,
@@ -278,15 +283,15 @@ fn drafts(arguments: &Arguments) -> anyhow::Result<Drafts> {
             "say what a round accepts: --trace FILE (`spectune generate … --trace FILE` writes one), or --accept-lengths L,… of \
              chains of 1, 2, … drafts"
         ),
-        None => Ok(Drafts::golden(&arguments.accept_lengths)?.of_algorithm(arguments.speculative_algorithm.clone())),
+        None => Ok(Drafts::golden(&arguments.accept_lengths)?.with_algorithm(arguments.speculative_algorithm.clone())),
     }
 }
 
 /// The time of steps.
-fn times(arguments: &Arguments) -> anyhow::Result<Times> {
+fn times(arguments: &Arguments) -> anyhow::Result<StepTimes> {
     match StepCosts::named(&arguments.times) {
         Some(costs) => Ok(costs.into()),
-        None => Times::read(Path::new(&arguments.times)).with_context(|| {
+        None => StepTimes::read(Path::new(&arguments.times)).with_context(|| {
             let names = NAMES.map(|(name, ..)| name).join(", ");
             format!("--times {}: expected a file of costs, or a machine ({names})", arguments.times)
         }),
@@ -303,15 +308,15 @@ fn load(arguments: &Arguments) -> anyhow::Result<Load> {
         if !(rate.is_finite() && rate > 0.0) {
             bail!("--request-rate must be above 0");
         }
-        Sent::Open { rate, burst: arguments.burst }
+        SendPattern::Open { rate, burst: arguments.burst }
     } else if let Some(path) = &arguments.arrivals {
         let text = load_flags::read(path)?;
         let seconds = text.split_whitespace().map(str::parse::<f64>).collect::<Result<Vec<f64>, _>>();
         let seconds = seconds.with_context(|| format!("{}: expected seconds, one per line", path.display()))?;
         prompts = seconds.len();
-        Sent::Recorded(seconds.into_iter().map(|at| at * 1e3).collect())
+        SendPattern::Recorded(seconds.into_iter().map(|at| at * 1e3).collect())
     } else {
-        Sent::Closed(
+        SendPattern::Closed(
             arguments.batch_size.context("give a load: --rollout, --batch-size, --request-rate or --arrivals")?,
         )
     };

@@ -1,6 +1,6 @@
 //! The ranking, as medians with intervals.
 
-use tuner::{results::selection::Interval, trials::record::Role as Part};
+use tuner::{results::selection::Interval, trials::record::CandidateRole as Part};
 
 use super::{
     ChartFormat, DrawnChart,

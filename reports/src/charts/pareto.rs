@@ -4,7 +4,7 @@ use tuner::{
     results::selection::Interval,
     trials::{
         configuration::{Configuration, TrialLoad},
-        record::Role as Part,
+        record::CandidateRole as Part,
     },
 };
 

@@ -1,6 +1,6 @@
 //! The time of a round, by part.
 
-use tuner::trials::record::Role as Part;
+use tuner::trials::record::CandidateRole as Part;
 
 use super::{
     ChartFormat, DrawnChart,

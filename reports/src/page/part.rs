@@ -55,7 +55,7 @@ pub struct Cell {
 
 impl PagePart {
     /// Says whose it is, if there are several drafts.
-    pub fn of_draft(mut self, draft: &str) -> Self {
+    pub fn for_draft(mut self, draft: &str) -> Self {
         if !draft.is_empty() {
             self.title = format!("{}: {draft}", self.title);
             self.anchor = format!("{}-{draft}", self.anchor);

@@ -26,11 +26,11 @@ pub fn for_section(section: &Section<'_>, prefix: &str) -> Result<Vec<PagePart>,
     parts.extend(predictions::part(section)?);
     if let Some(guide) = section.guide {
         for (at, guide) in guide.each().enumerate() {
-            parts.push(acceptance::part(guide, section)?.of_draft(&guide.draft));
+            parts.push(acceptance::part(guide, section)?.for_draft(&guide.draft));
             // The texts are the same for every draft.
             parts.extend(text_drafts::part(&guide.acceptance.text_drafts).filter(|_| at == 0));
-            parts.push(round_times::part(&guide.round_times)?.of_draft(&guide.draft));
-            parts.extend(captures::part(&guide.captures)?.map(|part| part.of_draft(&guide.draft)));
+            parts.push(round_times::part(&guide.round_times)?.for_draft(&guide.draft));
+            parts.extend(captures::part(&guide.captures)?.map(|part| part.for_draft(&guide.draft)));
         }
     }
     parts.extend(importance::part(section)?);

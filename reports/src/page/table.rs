@@ -1,7 +1,7 @@
 //! Tables of one load.
 
 use serde::Serialize;
-use tuner::trials::record::{Exclusion, Role};
+use tuner::trials::record::{CandidateRole, Exclusion};
 
 use crate::{
     columns::{self, Column},
@@ -79,7 +79,7 @@ pub fn whole(race: &Race) -> Option<RankingTable> {
 /// probes, with the main figures.
 pub fn first(race: &Race) -> Option<RankingTable> {
     let is_shown = |entry: &&RaceEntry| {
-        entry.rank.is_some_and(|rank| rank <= FIRST) || entry.chosen || entry.ranked.role != Role::Candidate
+        entry.rank.is_some_and(|rank| rank <= FIRST) || entry.chosen || entry.ranked.role != CandidateRole::Candidate
     };
     let columns: Vec<&Column> =
         columns::for_race(race).into_iter().filter(|column| column.is_main(race.metric)).collect();

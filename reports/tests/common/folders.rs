@@ -6,7 +6,7 @@ use tuner::{
     strategy::Shard,
     trials::{
         journal::{Journal, JournalHeader},
-        record::{Record, Role},
+        record::{CandidateRole, Record},
     },
 };
 
@@ -24,7 +24,7 @@ pub fn two_shards(folder: &Path, trials: &Synthetic) -> [PathBuf; 2] {
     let again = Synthetic { seed: trials.seed + 1, ..trials.clone() }.records();
     let (mut parts, mut candidates) = ([Vec::new(), Vec::new()], 0);
     for (record, again) in trials.records().into_iter().zip(again) {
-        if record.role == Role::Candidate {
+        if record.role == CandidateRole::Candidate {
             parts[candidates % 2].push(record);
             candidates += 1;
         } else {

@@ -4,8 +4,8 @@
 use schemas::tree::TreeShape;
 use tuner::{
     prediction::guide::{
-        AcceptanceRow, AcceptanceSource, AcceptanceTable, CaptureChoice, CapturePoint, FORMAT, Guide, GuideCaptureList,
-        GuideCost, GuideErrors, Parameter, Prediction, RoundTimeSummary, TimedPoint,
+        AcceptanceRow, AcceptanceSource, AcceptanceTable, CaptureChoice, CapturePoint, FORMAT, FittedParameter, Guide,
+        GuideCaptureList, GuideCost, GuideErrors, Prediction, RoundTimeSummary, TimedPoint,
     },
     trials::{
         configuration::{Configuration, TrialLoad},
@@ -82,7 +82,8 @@ fn prediction(record: &Record) -> Prediction {
 }
 
 fn round_times(records: &[Record]) -> RoundTimeSummary {
-    let parameter = |name: &str, value: f64, unit: &str| Parameter { name: name.into(), value, unit: unit.into() };
+    let parameter =
+        |name: &str, value: f64, unit: &str| FittedParameter { name: name.into(), value, unit: unit.into() };
     let point = |(place, record): (usize, &Record)| {
         let time = measured(record).round_ms.median;
         TimedPoint {

@@ -6,7 +6,7 @@ use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile}
 use tuner::trials::{
     configuration::{Configuration, TrialLoad},
     journal::{FORMAT, JournalHeader},
-    record::{Fingerprint, Measurement, Outcome, PartsApart, Record, Role, Trial, TrialOrigin, TrialSpread},
+    record::{CandidateRole, Fingerprint, Measurement, Outcome, PartsApart, Record, Trial, TrialOrigin, TrialSpread},
 };
 
 /// The sweep file of the trials.
@@ -125,9 +125,9 @@ impl Synthetic {
                 repeat,
             },
             role: match shape {
-                TreeShape::OFF => Role::NoSpeculation,
-                shape if shape == TreeShape::whole_tree(5, 4, 8) => Role::EngineDefault,
-                _ => Role::Candidate,
+                TreeShape::OFF => CandidateRole::NoSpeculation,
+                shape if shape == TreeShape::whole_tree(5, 4, 8) => CandidateRole::EngineDefault,
+                _ => CandidateRole::Candidate,
             },
             fingerprint: fingerprint(),
             origin: TrialOrigin::default(),

@@ -9,7 +9,7 @@ use tuner::{
     trials::{
         configuration::TrialLoad,
         journal::JournalHeader,
-        record::{Outcome, Role},
+        record::{CandidateRole, Outcome},
     },
 };
 
@@ -101,7 +101,7 @@ fn the_plan_of_shards_is_that_of_all_of_them() {
     assert!(!check(&input).contains("planned trials have finished"));
     // First the last trial of the second shard is missing, then all of them.
     let last = input.sweeps[1].records.pop().expect("a trial");
-    assert_eq!(last.role, Role::Candidate, "or the first shard would have it too");
+    assert_eq!(last.role, CandidateRole::Candidate, "or the first shard would have it too");
     let whole = planned - BASELINE_TRIALS;
     assert!(check(&input).contains(&format!("{} of {whole} planned trials have finished", whole - 1)));
     input.sweeps[1].records.clear();

@@ -9,7 +9,7 @@ use schemas::tree::TreeShape;
 use tempfile::TempDir;
 use tuner::trials::{
     configuration::{Real, TableRow, TrialLoad},
-    record::{ArrivalFigures, Measurement, Outcome, Record, Role, Stalls},
+    record::{ArrivalFigures, CandidateRole, Measurement, Outcome, Record, Stalls},
 };
 
 use crate::{check, common::synthetic::Synthetic, input, small};
@@ -164,9 +164,9 @@ fn probes_are_rows_and_a_load_with_nothing_else_is_on_the_page() {
     let table = |record: &Record| {
         let mut probe = record.clone();
         probe.id.push_str("/probe");
-        probe.role = Role::Probe;
+        probe.role = CandidateRole::Probe;
         probe.trial.configuration.table =
-            vec![TableRow::of_batch(1, TreeShape::chain(7)), TableRow::of_batch(8, TreeShape::chain(3))];
+            vec![TableRow::for_any_context(1, TreeShape::chain(7)), TableRow::for_any_context(8, TreeShape::chain(3))];
         probe
     };
     let chains: Vec<&Record> =

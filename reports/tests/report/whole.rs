@@ -9,7 +9,7 @@ use schemas::tree::TreeShape;
 use tuner::trials::{
     configuration::{ContextRange, Knobs, Real, TableRow, TrialLoad},
     journal::JournalHeader,
-    record::{Outcome, Role, TrialSpread},
+    record::{CandidateRole, Outcome, TrialSpread},
 };
 
 use crate::{
@@ -281,7 +281,7 @@ fn a_winner_that_is_no_better_than_the_default_is_said_to_be_none() {
         let up = if record.trial.repeat % 2 == 0 { 1.004 } else { 0.996 };
         if let Outcome::Measured(figures) = &mut record.outcome {
             figures.output_tokens_per_s = match record.role {
-                Role::EngineDefault => 200.0,
+                CandidateRole::EngineDefault => 200.0,
                 _ if shape == TreeShape::chain(3) => 200.0 * up,
                 _ => 100.0,
             };
@@ -305,8 +305,8 @@ fn buckets_of_contexts_are_shown_with_the_gain_of_following_them() {
         if let Outcome::Measured(figures) = &mut record.outcome {
             figures.output_tokens = 1000;
             figures.output_tokens_per_s = match (record.role, place) {
-                (Role::NoSpeculation, 0) => 100.0,
-                (Role::NoSpeculation, _) => 150.0,
+                (CandidateRole::NoSpeculation, 0) => 100.0,
+                (CandidateRole::NoSpeculation, _) => 150.0,
                 (_, 0) if chain => 200.0 * up,
                 (_, 1) if chain => 100.0 * up,
                 _ => 80.0 * up,
@@ -382,8 +382,8 @@ fn arrivals_settings_and_tables_have_names_of_their_own() {
         }
         if record.trial.configuration.shape.topk == 4 && record.trial.configuration.shape.num_steps == 3 {
             record.trial.configuration.table = vec![
-                TableRow::of_batch(4, record.trial.configuration.shape),
-                TableRow::of_batch(64, TreeShape::chain(3)),
+                TableRow::for_any_context(4, record.trial.configuration.shape),
+                TableRow::for_any_context(64, TreeShape::chain(3)),
             ];
         }
     }

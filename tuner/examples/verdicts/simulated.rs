@@ -13,7 +13,7 @@ use tuner::{
     strategy::{self, Experiment},
     trials::{
         configuration::{Configuration, TrialLoad},
-        record::{Fingerprint, Measurement, Outcome, Record, Role, Steady, Trial, TrialOrigin, TrialSpread},
+        record::{CandidateRole, Fingerprint, Measurement, Outcome, Record, Steady, Trial, TrialOrigin, TrialSpread},
     },
 };
 
@@ -119,9 +119,9 @@ pub fn run(truth: &Truth, setting: Setting, races: usize, seed: u64) -> Tally {
 fn plan(repeats: usize) -> (Experiment, Vec<Trial>) {
     let shapes = ["0,1,1", "5,4,8", "1,1,2", "2,1,3", "3,1,4", "2,2,4", "3,4,8", "4,8,16"];
     let role = |at: usize| match at {
-        0 => Role::NoSpeculation,
-        1 => Role::EngineDefault,
-        _ => Role::Candidate,
+        0 => CandidateRole::NoSpeculation,
+        1 => CandidateRole::EngineDefault,
+        _ => CandidateRole::Candidate,
     };
     let entrant = |(at, shape): (usize, &str)| {
         let shape: TreeShape = shape.parse().expect("a shape");

@@ -7,7 +7,7 @@
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
-use super::{drafts::Drafts, times::Times};
+use super::{drafts::Drafts, times::StepTimes};
 use crate::TunerError;
 
 /// Fewer rounds than this say too little about a bucket: the accept length over all contexts is
@@ -44,9 +44,9 @@ pub struct BucketShape {
 ///
 /// # Errors
 /// When the acceptance or the time of a tree is unknown.
-pub fn of(
+pub fn context_buckets(
     drafts: &Drafts,
-    times: &Times,
+    times: &StepTimes,
     shapes: &[TreeShape],
     batches: &[usize],
     bounds: &[f64],
@@ -111,7 +111,7 @@ mod tests {
         let drafts = Drafts::traced(vec![trace()]).expect("a trace");
         let times = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into();
         let shapes = [TreeShape::OFF, TreeShape::chain(1)];
-        let found = of(&drafts, &times, &shapes, &[1, 8], &[300.0, 5000.0]).expect("known");
+        let found = context_buckets(&drafts, &times, &shapes, &[1, 8], &[300.0, 5000.0]).expect("known");
         let lengths: Vec<f64> = found.iter().map(|bucket| bucket.shapes[1].accept_length).collect();
         // 101 rounds of two tokens, 398 of one; no round is in the last bucket.
         assert_eq!(lengths, [2.0, 1.0, 600.0 / 499.0]);

@@ -7,7 +7,8 @@ use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    Setup, Simulation, drafts::Drafts, figures::Figures, load::Load, plan::NamedTable, simulate_policy, times::Times,
+    Setup, SimulatedWorkload, drafts::Drafts, figures::Figures, load::Load, plan::NamedTable, simulate_policy,
+    times::StepTimes,
 };
 use crate::{
     TunerError,
@@ -55,7 +56,7 @@ pub struct MeasuredRun {
 
 /// A measured run beside its simulation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Compared {
+pub struct ComparedRun {
     /// The policy's name.
     pub policy: String,
     /// The load in words.
@@ -164,11 +165,11 @@ fn current<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 ///
 /// # Errors
 /// When the acceptance or the time of a shape is unknown.
-pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &Times) -> Result<Compared, TunerError> {
+pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &StepTimes) -> Result<ComparedRun, TunerError> {
     let MeasuredRun { policy, load, draw, setup, figures, .. } = run;
     let jobs = load.requests.draw(drafts, *draw);
     let arrivals = load.sent.arrivals(jobs.len());
-    let simulation = Simulation { jobs: &jobs, arrivals: &arrivals, setup, drafts, times, until: load.until() };
+    let simulation = SimulatedWorkload { jobs: &jobs, arrivals: &arrivals, setup, drafts, times, until: load.until() };
     let simulated = Figures::from_forecast(&simulate_policy(&simulation, &mut policy.table()?)?, &setup.capture_sizes);
     let seconds = |figures: &Figures| load.done_s(&figures.ends_s).unwrap_or(figures.elapsed_s);
     // Rounds that were only counted have no time to compare.
@@ -182,7 +183,7 @@ pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &Times) -> Result<Comp
             ms: [group.ms, simulated],
         })
     });
-    Ok(Compared {
+    Ok(ComparedRun {
         policy: policy.name.clone(),
         load: load.to_string(),
         seconds: [seconds(figures), seconds(&simulated)],
@@ -194,7 +195,7 @@ pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &Times) -> Result<Comp
 
 /// The errors of round times over groups of at least `least` timed rounds; `None` without such a
 /// group.
-pub fn round_errors(compared: &[Compared], least: u64) -> Option<RoundErrors> {
+pub fn round_errors(compared: &[ComparedRun], least: u64) -> Option<RoundErrors> {
     let groups = compared.iter().flat_map(|one| &one.rounds).filter(|group| group.timed >= least);
     let mut errors: Vec<f64> = groups.map(|group| (group.ms[1] / group.ms[0] - 1.0).abs()).collect();
     errors.sort_by(f64::total_cmp);
@@ -208,9 +209,9 @@ mod tests {
     use super::*;
     use crate::forecast::{
         figures::RoundGroup,
-        load::Sent,
-        plan::TableRow,
-        rollout::{Lengths, Rollout},
+        load::SendPattern,
+        plan::SimulatedRow,
+        rollout::{OutputLengths, Rollout},
     };
 
     fn run() -> MeasuredRun {
@@ -218,7 +219,7 @@ mod tests {
             prompts: 2,
             samples: 1,
             prompt_tokens: 4,
-            lengths: Lengths::Recorded(vec![5]),
+            lengths: OutputLengths::Recorded(vec![5]),
             ..Rollout::default()
         };
         let shape = TreeShape::chain(1);
@@ -227,8 +228,8 @@ mod tests {
             format: FORMAT,
             simulated_acceptance: true,
             device: "a device".into(),
-            policy: NamedTable { name: "fixed".into(), rows: vec![TableRow { batch: 8, context: None, shape }] },
-            load: Load { requests, sent: Sent::Closed(1) },
+            policy: NamedTable { name: "fixed".into(), rows: vec![SimulatedRow { batch: 8, context: None, shape }] },
+            load: Load { requests, sent: SendPattern::Closed(1) },
             draw: 0,
             setup: Setup {
                 capture_sizes: vec![1],

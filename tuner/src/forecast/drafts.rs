@@ -15,7 +15,7 @@ use crate::{TunerError, files::traces};
 /// A source of acceptance.
 #[derive(Debug)]
 pub struct Drafts {
-    source: Source,
+    source: KnownAcceptance,
     /// The draft's algorithm, if it is known.
     algorithm: Option<String>,
     /// Accepted drafts by shape, text and position.
@@ -26,7 +26,7 @@ pub struct Drafts {
 type Accepted = Rc<Vec<Vec<u16>>>;
 
 #[derive(Debug)]
-enum Source {
+enum KnownAcceptance {
     Traced(Vec<PositionTrace>),
     /// Entry d: the probability that at least d + 1 drafts of a chain are accepted.
     Survival(Vec<f64>),
@@ -38,7 +38,7 @@ const LEAST_ROUNDS: usize = 40;
 
 /// A place in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TextPosition {
     /// The text, modulo their number.
     pub text: usize,
     /// The position in its output, modulo their number.
@@ -81,7 +81,7 @@ impl Drafts {
             trace
         };
         let traces = traces.into_iter().map(keep).collect();
-        Ok(Self { source: Source::Traced(traces), algorithm, accepted: RefCell::default() })
+        Ok(Self { source: KnownAcceptance::Traced(traces), algorithm, accepted: RefCell::default() })
     }
 
     /// Accept lengths of chains of 1, 2, … drafts, measured elsewhere: tokens per round, bonus
@@ -104,12 +104,12 @@ impl Drafts {
                  larger than the one before by no more than that was, from 1 to 2 for one draft"
             )));
         }
-        Ok(Self { source: Source::Survival(survival), algorithm: None, accepted: RefCell::default() })
+        Ok(Self { source: KnownAcceptance::Survival(survival), algorithm: None, accepted: RefCell::default() })
     }
 
     /// The same accept lengths, of a draft of this algorithm.
     #[must_use]
-    pub fn of_algorithm(self, algorithm: Option<String>) -> Self {
+    pub fn with_algorithm(self, algorithm: Option<String>) -> Self {
         Self { algorithm, ..self }
     }
 
@@ -120,13 +120,13 @@ impl Drafts {
 
     /// The limits of the traces; empty without traces.
     pub fn limits(&self) -> Vec<TreeShape> {
-        let Source::Traced(traces) = &self.source else { return Vec::new() };
+        let KnownAcceptance::Traced(traces) = &self.source else { return Vec::new() };
         traces.iter().map(|trace| trace.limit).collect()
     }
 
     /// The largest trees of each depth in the traces, each once; empty without traces.
     pub fn largest(&self) -> Vec<TreeShape> {
-        let Source::Traced(traces) = &self.source else { return Vec::new() };
+        let KnownAcceptance::Traced(traces) = &self.source else { return Vec::new() };
         let mut all: Vec<TreeShape> = Vec::new();
         for shape in traces.iter().flat_map(|trace| trace.largest.iter().copied()) {
             if !all.contains(&shape) {
@@ -139,14 +139,14 @@ impl Drafts {
     /// Number of texts; 1 without texts.
     pub fn texts(&self) -> usize {
         match &self.source {
-            Source::Traced(traces) => traces.first().map_or(1, |trace| trace.texts.len()),
-            Source::Survival(_) => 1,
+            KnownAcceptance::Traced(traces) => traces.first().map_or(1, |trace| trace.texts.len()),
+            KnownAcceptance::Survival(_) => 1,
         }
     }
 
     /// Tokens of the prompt of a text; 0 without texts.
     pub fn prompt_tokens(&self, text: usize) -> usize {
-        let Source::Traced(traces) = &self.source else { return 0 };
+        let KnownAcceptance::Traced(traces) = &self.source else { return 0 };
         let texts = traces.first().map(|trace| trace.texts.as_slice()).unwrap_or_default();
         texts.get(text % texts.len().max(1)).map_or(0, |text| text.prompt_tokens)
     }
@@ -154,10 +154,10 @@ impl Drafts {
     /// Whether the acceptance of a shape is known.
     pub fn knows(&self, shape: TreeShape) -> bool {
         match &self.source {
-            Source::Traced(traces) => traces.iter().any(|trace| trace.contains(shape.drafted())),
+            KnownAcceptance::Traced(traces) => traces.iter().any(|trace| trace.contains(shape.drafted())),
             // A budget goes by scores.
-            Source::Survival(_) if shape.row_budget.is_some() => false,
-            Source::Survival(survival) => shape.topk == 1 && shape.num_steps <= survival.len(),
+            KnownAcceptance::Survival(_) if shape.row_budget.is_some() => false,
+            KnownAcceptance::Survival(survival) => shape.topk == 1 && shape.num_steps <= survival.len(),
         }
     }
 
@@ -201,7 +201,7 @@ impl Drafts {
     ///
     /// # Errors
     /// When the shape is unknown.
-    pub fn accepted(&self, shape: TreeShape, place: Place, chance: f64) -> Result<usize, TunerError> {
+    pub fn accepted(&self, shape: TreeShape, place: TextPosition, chance: f64) -> Result<usize, TunerError> {
         if shape.is_off() {
             return Ok(0);
         }
@@ -213,7 +213,7 @@ impl Drafts {
         if !self.knows(shape) {
             return Err(unknown(shape));
         }
-        if let Source::Survival(survival) = &self.source {
+        if let KnownAcceptance::Survival(survival) = &self.source {
             // One random number for all depths, so that a longer chain accepts no less.
             return Ok(survival[..shape.num_steps].iter().take_while(|survival| chance < **survival).count());
         }
@@ -234,7 +234,7 @@ impl Drafts {
         if shapes.is_empty() {
             return Ok(None);
         }
-        if let Source::Survival(_) = self.source {
+        if let KnownAcceptance::Survival(_) = self.source {
             return Err(TunerError::Configuration("acceptance can be played from a trace only".into()));
         }
         let trees = |shape: TreeShape| {
@@ -247,8 +247,8 @@ impl Drafts {
     }
 
     /// The nodes at a place, of the first trace that contains this tree; `None` if there is none.
-    pub fn nodes(&self, limit: TreeShape, place: Place) -> Option<&Nodes> {
-        let Source::Traced(traces) = &self.source else { return None };
+    pub fn nodes(&self, limit: TreeShape, place: TextPosition) -> Option<&Nodes> {
+        let KnownAcceptance::Traced(traces) = &self.source else { return None };
         let trace = traces.iter().find(|trace| trace.contains(limit))?;
         let text = &trace.texts[place.text % trace.texts.len()];
         Some(&text.positions[place.position % text.positions.len()])
@@ -257,7 +257,7 @@ impl Drafts {
     /// The positions of each text, of the first trace that contains this tree; `None` if there is
     /// none.
     pub fn positions(&self, limit: TreeShape) -> Option<Vec<&[Nodes]>> {
-        let Source::Traced(traces) = &self.source else { return None };
+        let KnownAcceptance::Traced(traces) = &self.source else { return None };
         let trace = traces.iter().find(|trace| trace.contains(limit))?;
         Some(trace.texts.iter().map(|text| text.positions.as_slice()).collect())
     }
@@ -274,11 +274,11 @@ impl Drafts {
     /// # Errors
     /// When the shape is unknown.
     pub fn accept_length(&self, shape: TreeShape) -> Result<f64, TunerError> {
-        if let (Source::Survival(survival), true) = (&self.source, self.knows(shape)) {
+        if let (KnownAcceptance::Survival(survival), true) = (&self.source, self.knows(shape)) {
             return Ok(1.0 + survival[..shape.num_steps].iter().sum::<f64>());
         }
         // Only for its error: the shape may be unknown.
-        self.accepted(shape, Place { text: 0, position: 0 }, 0.0)?;
+        self.accepted(shape, TextPosition { text: 0, position: 0 }, 0.0)?;
         if shape.is_off() {
             return Ok(1.0);
         }
@@ -308,8 +308,8 @@ impl Drafts {
         from: f64,
         to: f64,
     ) -> Result<Option<(f64, usize)>, TunerError> {
-        self.accepted(shape, Place { text: 0, position: 0 }, 0.0)?;
-        let Source::Traced(traces) = &self.source else { return Ok(None) };
+        self.accepted(shape, TextPosition { text: 0, position: 0 }, 0.0)?;
+        let KnownAcceptance::Traced(traces) = &self.source else { return Ok(None) };
         if shape.is_off() {
             return Ok(None);
         }
@@ -333,7 +333,7 @@ impl Drafts {
     fn table(&self, shape: TreeShape) -> Accepted {
         let mut tables = self.accepted.borrow_mut();
         let make = || {
-            let Source::Traced(traces) = &self.source else { return Rc::default() };
+            let KnownAcceptance::Traced(traces) = &self.source else { return Rc::default() };
             let trace = traces.iter().find(|trace| trace.contains(shape));
             let texts = trace.map(|trace| trace.texts.as_slice()).unwrap_or_default();
             let accepted = |nodes: &Nodes| nodes.accepted(&nodes.kept(shape)) as u16;
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn golden_lengths_are_survivals_of_positions() {
         let drafts = Drafts::golden(&[1.8, 2.3, 2.6]).expect("they fall");
-        let place = Place { text: 0, position: 0 };
+        let place = TextPosition { text: 0, position: 0 };
         let accepted = |steps, chance| drafts.accepted(TreeShape::chain(steps), place, chance).expect("it is known");
         assert_eq!([0.1, 0.4, 0.7, 0.9].map(|chance| accepted(3, chance)), [3, 2, 1, 0]);
         assert_eq!((accepted(1, 0.1), accepted(0, 0.1)), (1, 0));

@@ -5,7 +5,7 @@ pub mod temperatures;
 
 use schemas::{adaptive, drafting, tree::TreeShape};
 
-use super::plan::TableRow;
+use super::plan::SimulatedRow;
 
 /// slime's flags for the engines that it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub struct SlimeFlags {
 /// The `[[policy]]` rows of a tuned file for a table, which spectune's own engine follows by batch
 /// and context. Nothing in them is measured, so figures are 0 and the verdict is that it is not
 /// known.
-pub fn spectune(table: &[TableRow]) -> String {
-    let row = |row: &TableRow| {
+pub fn spectune(table: &[SimulatedRow]) -> String {
+    let row = |row: &SimulatedRow| {
         let context = row.context.map_or_else(String::new, |context| format!("max_context = {}\n", context as usize));
         let TreeShape { num_steps, topk, num_draft_tokens, row_budget } = row.shape;
         let budget = row_budget.map_or_else(String::new, |budget| format!("row_budget = {budget}\n"));
@@ -41,7 +41,7 @@ pub fn spectune(table: &[TableRow]) -> String {
 ///
 /// # Errors
 /// A message, when SGLang cannot run the policy.
-pub fn slime(algorithm: &str, table: &[TableRow], file: &str) -> Result<SlimeFlags, String> {
+pub fn slime(algorithm: &str, table: &[SimulatedRow], file: &str) -> Result<SlimeFlags, String> {
     let mut warnings = Vec::new();
     if table.iter().any(|row| row.context.is_some()) {
         warnings.push(
@@ -51,7 +51,7 @@ pub fn slime(algorithm: &str, table: &[TableRow], file: &str) -> Result<SlimeFla
         );
     }
     // The first row of each batch is that of its smallest contexts.
-    let mut rows: Vec<&TableRow> = table.iter().collect();
+    let mut rows: Vec<&SimulatedRow> = table.iter().collect();
     rows.dedup_by_key(|row| row.batch);
     let mut steps: Vec<(usize, TreeShape)> = Vec::new();
     let mut first = 1;
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn tables_of_chains_become_a_file_and_trees_are_refused() {
-        let row = |batch, context, steps| TableRow { batch, context, shape: TreeShape::chain(steps) };
+        let row = |batch, context, steps| SimulatedRow { batch, context, shape: TreeShape::chain(steps) };
         let table = [row(1, None, 3), row(8, None, 3), row(32, None, 1), row(256, None, 0)];
         let found = slime("EAGLE3", &table, "tiers.json").expect("chains");
         assert_eq!(found.flags[1], "--sglang-speculative-num-steps 3");
@@ -126,7 +126,7 @@ mod tests {
         let expected = vec![(8, TreeShape::chain(3)), (usize::MAX, TreeShape::chain(1))];
         assert_eq!(adaptive::read(&found.file.expect("a file")), Ok(expected));
         assert_eq!(slime("EAGLE3", &[row(8, None, 0)], "").map(|one| one.flags.len()), Ok(0));
-        let tree = TableRow { batch: 1, context: None, shape: "3,2,6".parse().expect("a shape") };
+        let tree = SimulatedRow { batch: 1, context: None, shape: "3,2,6".parse().expect("a shape") };
         assert!(slime("EAGLE3", &[tree, row(8, None, 0)], "").expect_err("a tree").contains("3,2,6"));
         assert!(slime("EAGLE3", &[], "").is_err());
         // The flags are those of the draft, and only EAGLE's chains change by batch.
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_tuned_file_are_read_with_their_contexts() {
-        let row = |batch, context, steps| TableRow { batch, context, shape: TreeShape::chain(steps) };
+        let row = |batch, context, steps| SimulatedRow { batch, context, shape: TreeShape::chain(steps) };
         let rows = spectune(&[row(8, Some(1000.0), 3), row(8, None, 5), row(64, None, 0)]);
         let file = format!(
             "format = 2\nwritten_by = \"a test\"\nmodels = {{ target = \"a\", draft = \"b\", algorithm = \"EAGLE3\", dtype = \

@@ -5,17 +5,17 @@ use engine::replay::trace::{FORMAT, Nodes, PositionTrace, ROOT, TextTrace};
 use schemas::tree::TreeShape;
 
 use super::{
-    Arrivals, Forecast, Job, Setup, Simulation,
+    Arrivals, Forecast, Setup, SimulatedRequest, SimulatedWorkload,
     costs::StepCosts,
     drafts::Drafts,
-    load::Sent,
+    load::SendPattern,
     policy::{
-        Policy, Row, Table,
-        sglang::{Adaptive, Settings},
+        Policy, PolicyTable, PolicyTableRow,
+        sglang::{Adaptive, AdaptiveSettings},
     },
-    rollout::{Lengths, Rollout},
+    rollout::{OutputLengths, Rollout},
     simulate_policy, tables,
-    times::Times,
+    times::StepTimes,
 };
 
 /// Texts whose positions accept this many drafts of a chain of two, after a prompt of 1,000 tokens.
@@ -45,7 +45,7 @@ fn drafts(texts: &[Vec<usize>]) -> Drafts {
     Drafts::traced(vec![trace]).expect("a trace")
 }
 
-fn times() -> Times {
+fn times() -> StepTimes {
     StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into()
 }
 
@@ -61,14 +61,20 @@ fn setup() -> Setup {
     }
 }
 
-fn run(jobs: &[Job], arrivals: &Arrivals, setup: &Setup, drafts: &Drafts, policy: &mut dyn Policy) -> Forecast {
+fn run(
+    jobs: &[SimulatedRequest],
+    arrivals: &Arrivals,
+    setup: &Setup,
+    drafts: &Drafts,
+    policy: &mut dyn Policy,
+) -> Forecast {
     let times = times();
-    let simulation = Simulation { jobs, arrivals, setup, drafts, times: &times, until: None };
+    let simulation = SimulatedWorkload { jobs, arrivals, setup, drafts, times: &times, until: None };
     simulate_policy(&simulation, policy).expect("it runs")
 }
 
-fn job(output_tokens: usize, text: usize) -> Job {
-    Job { prompt_tokens: 1000, output_tokens, text, start: 0, most_drafts: None }
+fn job(output_tokens: usize, text: usize) -> SimulatedRequest {
+    SimulatedRequest { prompt_tokens: 1000, output_tokens, text, start: 0, most_drafts: None }
 }
 
 const CHAIN: TreeShape = TreeShape::whole_tree(2, 1, 3);
@@ -80,8 +86,8 @@ fn bursts_wait_for_the_prefill_of_their_own_prompts() {
     for mixed_prefill in [false, true] {
         let setup = Setup { mixed_prefill, ..setup() };
         let of = |burst| {
-            let arrivals = Sent::Open { rate: 8.0, burst }.arrivals(jobs.len());
-            run(&jobs, &arrivals, &setup, &drafts, &mut Table::fixed(CHAIN))
+            let arrivals = SendPattern::Open { rate: 8.0, burst }.arrivals(jobs.len());
+            run(&jobs, &arrivals, &setup, &drafts, &mut PolicyTable::fixed(CHAIN))
         };
         let (alone, bursts) = (of(1), of(16));
         assert_eq!(alone.output_tokens, bursts.output_tokens);
@@ -101,7 +107,8 @@ fn acceptance_that_changes_halfway_is_followed_by_a_rule_that_learns() {
     let halves = [vec![2; 600], vec![0; 600]].concat();
     let jobs = vec![job(1200, 0); 2];
     let at_once = Arrivals::Open { at_ms: vec![0.0; 2] };
-    let settings = Settings { slots: vec![(1, vec![0, 1, 2])], down_hysteresis: 0.0, ..Settings::default() };
+    let settings =
+        AdaptiveSettings { slots: vec![(1, vec![0, 1, 2])], down_hysteresis: 0.0, ..AdaptiveSettings::default() };
     let of = |text: Vec<usize>, policy: &mut dyn Policy| run(&jobs, &at_once, &setup(), &drafts(&[text]), policy);
     let learning = of(halves.clone(), &mut Adaptive::new(settings, 2).expect("slots"));
     let rounds = |steps: usize| {
@@ -110,10 +117,11 @@ fn acceptance_that_changes_halfway_is_followed_by_a_rule_that_learns() {
     };
     // 200 rounds of three tokens, and a few more until the average has fallen.
     assert!((200..250).contains(&rounds(2)) && rounds(1) > 500, "{} {}", rounds(2), rounds(1));
-    let fixed = [TreeShape::OFF, TreeShape::chain(1), CHAIN].map(|shape| of(halves.clone(), &mut Table::fixed(shape)));
+    let fixed =
+        [TreeShape::OFF, TreeShape::chain(1), CHAIN].map(|shape| of(halves.clone(), &mut PolicyTable::fixed(shape)));
     assert!(fixed.iter().all(|one| one.elapsed_s > learning.elapsed_s));
     // The same positions in another order, with the same mean.
-    let mixed = of([2, 0].repeat(600), &mut Table::fixed(CHAIN));
+    let mixed = of([2, 0].repeat(600), &mut PolicyTable::fixed(CHAIN));
     assert!(mixed.elapsed_s < 0.9 * fixed[2].elapsed_s, "rounds yield three tokens and one in turn");
 }
 
@@ -125,7 +133,7 @@ fn acceptance_that_is_correlated_with_length_decides_a_rollout() {
     let seconds = |of_long: usize, shape: TreeShape| {
         let mut jobs = vec![job(60, 1 - of_long); 10];
         jobs.push(job(900, of_long));
-        run(&jobs, &at_once, &setup(), &drafts, &mut Table::fixed(shape)).elapsed_s
+        run(&jobs, &at_once, &setup(), &drafts, &mut PolicyTable::fixed(shape)).elapsed_s
     };
     // Over both texts together, a chain of two accepts as many drafts in either case.
     assert!(seconds(0, CHAIN) < 0.5 * seconds(0, TreeShape::OFF), "the long one accepts");
@@ -136,10 +144,10 @@ fn acceptance_that_is_correlated_with_length_decides_a_rollout() {
 #[test]
 fn a_batch_that_swings_over_a_capture_size_pays_for_the_larger_graph() {
     let drafts = drafts(&[vec![1; 400]]);
-    let jobs: Vec<Job> = (0..90).map(|at| job(if at % 9 == 8 { 20 } else { 100 }, 0)).collect();
+    let jobs: Vec<SimulatedRequest> = (0..90).map(|at| job(if at % 9 == 8 { 20 } else { 100 }, 0)).collect();
     let of = |capture_sizes: Vec<usize>| {
         let setup = Setup { capture_sizes, ..setup() };
-        run(&jobs, &Arrivals::Closed { batch_size: 9 }, &setup, &drafts, &mut Table::fixed(CHAIN))
+        run(&jobs, &Arrivals::Closed { batch_size: 9 }, &setup, &drafts, &mut PolicyTable::fixed(CHAIN))
     };
     let (padded, exact) = (of(vec![1, 8, 16]), of((1..=16).collect()));
     assert_eq!(padded.batches, exact.batches, "padding changes no decision here");
@@ -160,7 +168,7 @@ fn growing_contexts_pay_for_a_table_by_context_only_where_acceptance_falls() {
     let gain = |text: Vec<usize>| {
         let drafts = drafts(&[text]);
         let shapes = [TreeShape::OFF, TreeShape::chain(1), CHAIN];
-        let lengths = Lengths::Recorded(vec![31_000]);
+        let lengths = OutputLengths::Recorded(vec![31_000]);
         let rollout =
             Rollout { prompts: 8, samples: 1, prompt_tokens: 1000, lengths, keeps_contexts: true, limited: None };
         let jobs = rollout.draw(&drafts, 0);
@@ -169,8 +177,8 @@ fn growing_contexts_pay_for_a_table_by_context_only_where_acceptance_falls() {
         let bounds = [2000.0, 8000.0];
         let by_batch = tables::by_batch(&drafts, &times(), &shapes, &[1, 8], 16_000.0).expect("known");
         let by_context = tables::by_batch_and_context(&drafts, &times(), &shapes, &[1, 8], &bounds).expect("known");
-        let fixed = shapes.map(Table::fixed);
-        let seconds = |table: &Table| run(&jobs, &arrivals, &setup(), &drafts, &mut table.clone()).elapsed_s;
+        let fixed = shapes.map(PolicyTable::fixed);
+        let seconds = |table: &PolicyTable| run(&jobs, &arrivals, &setup(), &drafts, &mut table.clone()).elapsed_s;
         let best = fixed.iter().chain([&by_batch]).map(seconds).fold(f64::INFINITY, f64::min);
         best / seconds(&by_context) - 1.0
     };
@@ -184,10 +192,12 @@ fn growing_contexts_pay_for_a_table_by_context_only_where_acceptance_falls() {
 #[test]
 fn shuffled_places_change_the_forecast() {
     let drafts = drafts(&[[vec![2; 500], vec![0; 1500]].concat()]);
-    let lengths = Lengths::Recorded(vec![400]);
+    let lengths = OutputLengths::Recorded(vec![400]);
     let rollout = Rollout { prompts: 8, samples: 1, prompt_tokens: 1000, lengths, keeps_contexts: true, limited: None };
     let arrivals = Arrivals::Open { at_ms: vec![0.0; 8] };
-    let of = |rollout: &Rollout| run(&rollout.draw(&drafts, 3), &arrivals, &setup(), &drafts, &mut Table::fixed(CHAIN));
+    let of = |rollout: &Rollout| {
+        run(&rollout.draw(&drafts, 3), &arrivals, &setup(), &drafts, &mut PolicyTable::fixed(CHAIN))
+    };
     let kept = of(&rollout);
     let shuffled = of(&Rollout { keeps_contexts: false, ..rollout });
     assert!((kept.accept_length.expect("rounds") - 3.0).abs() < 0.05, "{:?}", kept.accept_length);
@@ -196,9 +206,9 @@ fn shuffled_places_change_the_forecast() {
 
 #[test]
 fn rows_of_a_table_are_met_in_the_order_of_growing_contexts() {
-    let row = |context: f64, shape| Row { batch: 64, context, shape };
+    let row = |context: f64, shape| PolicyTableRow { batch: 64, context, shape };
     let rows = vec![row(1100.0, TreeShape::OFF), row(1200.0, TreeShape::chain(1)), row(f64::INFINITY, CHAIN)];
-    let mut table = Table::new(rows).expect("rows");
+    let mut table = PolicyTable::new(rows).expect("rows");
     let jobs = vec![job(400, 0); 4];
     let forecast = run(&jobs, &Arrivals::Closed { batch_size: 4 }, &setup(), &drafts(&[vec![0; 400]]), &mut table);
     let steps: Vec<usize> = forecast.stretches.iter().map(|one| one.shape.num_steps).collect();

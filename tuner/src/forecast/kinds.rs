@@ -3,7 +3,7 @@
 
 use schemas::model::DraftKind;
 
-use super::times::Times;
+use super::times::StepTimes;
 
 /// The draft whose passes the times of steps contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +15,10 @@ enum TimedDraft {
 }
 
 impl TimedDraft {
-    fn of(times: &Times) -> Self {
+    fn from_times(times: &StepTimes) -> Self {
         match times {
-            Times::Fitted(times) => times.draft.map_or(Self::Unknown, Self::Kind),
-            Times::Sum(costs) => match (costs.draft.kind, costs.draft.block) {
+            StepTimes::Fitted(times) => times.draft.map_or(Self::Unknown, Self::Kind),
+            StepTimes::Sum(costs) => match (costs.draft.kind, costs.draft.block) {
                 (Some(kind), _) => Self::Kind(kind),
                 (None, Some(_)) => Self::Kind(DraftKind::Block),
                 (None, None) => Self::Steps,
@@ -38,9 +38,9 @@ impl TimedDraft {
 
 /// A warning if the times of steps are those of another kind of draft than the one whose drafts
 /// are accepted. `algorithm` is its name; `None` if it is not known.
-pub fn warning(algorithm: Option<&str>, times: &Times) -> Option<String> {
+pub fn warning(algorithm: Option<&str>, times: &StepTimes) -> Option<String> {
     let kind = DraftKind::from_algorithm(algorithm?)?;
-    let other = TimedDraft::of(times).other_than(kind)?;
+    let other = TimedDraft::from_times(times).other_than(kind)?;
     Some(format!(
         "what is accepted is drafted by {}, but the times of steps are those of {other} ({}): a pass takes another time, \
          so give --times of this kind of draft",
@@ -58,7 +58,7 @@ mod tests {
     fn every_pair_of_kinds_that_differ_is_warned_about_and_no_other() {
         let algorithms = ["EAGLE", "EAGLE3", "NEXTN", "DFLASH", "DSPARK", "STANDALONE"];
         for (name, source, costs) in NAMES {
-            let times = Times::from(StepCosts::named(name).expect("a machine"));
+            let times = StepTimes::from(StepCosts::named(name).expect("a machine"));
             for algorithm in algorithms {
                 let kind = DraftKind::from_algorithm(algorithm);
                 let found = warning(Some(algorithm), &times);
@@ -75,7 +75,7 @@ mod tests {
         let machine = StepCosts::named("llama-3.1-8b-block8-h200").expect("a machine");
         let times = |block| {
             let draft = DraftCosts { kind: None, block, ..machine.draft };
-            Times::from(StepCosts { draft, ..machine.clone() })
+            StepTimes::from(StepCosts { draft, ..machine.clone() })
         };
         let warns = |algorithm, block| warning(Some(algorithm), &times(block)).is_some();
         assert_eq!([warns("DSPARK", Some(8)), warns("DSPARK", None)], [false, true]);

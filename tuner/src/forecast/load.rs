@@ -13,13 +13,13 @@ pub struct Load {
     /// How many requests, and how long they are.
     pub requests: Rollout,
     /// When they are sent.
-    pub sent: Sent,
+    pub sent: SendPattern,
 }
 
 /// When requests are sent, and what counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sent {
+pub enum SendPattern {
     /// All at once; what counts is the time until this share of them is done. Stragglers run on, or
     /// are aborted.
     AtOnce {
@@ -41,7 +41,7 @@ pub enum Sent {
     Recorded(Vec<f64>),
 }
 
-impl Sent {
+impl SendPattern {
     /// The arrivals of some requests.
     pub fn arrivals(&self, requests: usize) -> Arrivals {
         match self {
@@ -79,14 +79,14 @@ impl Load {
         self.requests.check()?;
         let (count, above_0) = (self.requests.count(), |number: f64| number > 0.0 && number.is_finite());
         match &self.sent {
-            Sent::AtOnce { share, .. } if !(*share > 0.0 && *share <= 1.0) => {
+            SendPattern::AtOnce { share, .. } if !(*share > 0.0 && *share <= 1.0) => {
                 Err(format!("a share of {share} of the requests: expected more than 0 and at most 1"))
             }
-            Sent::Closed(0) => Err("0 requests are kept running: expected at least 1".into()),
-            Sent::Open { rate, burst } if !above_0(*rate) || *burst == 0 => {
+            SendPattern::Closed(0) => Err("0 requests are kept running: expected at least 1".into()),
+            SendPattern::Open { rate, burst } if !above_0(*rate) || *burst == 0 => {
                 Err(format!("{rate} requests per second in bursts of {burst}: expected more than 0, and at least 1"))
             }
-            Sent::Recorded(at_ms) if at_ms.len() != count => {
+            SendPattern::Recorded(at_ms) if at_ms.len() != count => {
                 Err(format!("{} arrival times for {count} requests", at_ms.len()))
             }
             _ => Ok(()),
@@ -102,7 +102,7 @@ impl Load {
     /// The number of ends after which the other requests are aborted; `None` if all run to their
     /// end.
     pub fn until(&self) -> Option<usize> {
-        matches!(self.sent, Sent::AtOnce { abort: true, .. }).then(|| self.counted())
+        matches!(self.sent, SendPattern::AtOnce { abort: true, .. }).then(|| self.counted())
     }
 
     /// Seconds until the requests that count are done; `ends_s` is when requests ended, ascending.
@@ -117,10 +117,10 @@ impl fmt::Display for Load {
         let requests = self.requests.count();
         let prompt = self.requests.prompt_tokens;
         match &self.sent {
-            Sent::AtOnce { .. } => write!(formatter, "{requests} at once"),
-            Sent::Closed(batch) => write!(formatter, "batch {batch}, {requests} requests"),
-            Sent::Open { rate, .. } => write!(formatter, "{requests} at {rate} per s"),
-            Sent::Recorded(_) => write!(formatter, "{requests} recorded arrivals"),
+            SendPattern::AtOnce { .. } => write!(formatter, "{requests} at once"),
+            SendPattern::Closed(batch) => write!(formatter, "batch {batch}, {requests} requests"),
+            SendPattern::Open { rate, .. } => write!(formatter, "{requests} at {rate} per s"),
+            SendPattern::Recorded(_) => write!(formatter, "{requests} recorded arrivals"),
         }?;
         write!(formatter, ", prompts of {prompt}")?;
         self.requests.limited.iter().try_for_each(|limited| {
@@ -134,13 +134,13 @@ impl fmt::Display for Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::rollout::Lengths;
+    use crate::forecast::rollout::OutputLengths;
 
     #[test]
     fn a_rollout_that_aborts_is_done_when_its_share_of_all_requests_is() {
-        let lengths = Lengths::Recorded(vec![5]);
+        let lengths = OutputLengths::Recorded(vec![5]);
         let requests = Rollout { prompts: 5, samples: 2, prompt_tokens: 4, lengths, ..Rollout::default() };
-        let load = |abort| Load { requests: requests.clone(), sent: Sent::AtOnce { share: 0.9, abort } };
+        let load = |abort| Load { requests: requests.clone(), sent: SendPattern::AtOnce { share: 0.9, abort } };
         assert_eq!((load(true).until(), load(false).until()), (Some(9), None));
         let ends: Vec<f64> = (1..=9).map(f64::from).collect();
         assert_eq!((load(true).done_s(&ends), load(true).done_s(&ends[..8])), (Some(9.0), None));
@@ -148,28 +148,28 @@ mod tests {
 
     #[test]
     fn impossible_loads_are_refused() {
-        let lengths = Lengths::Recorded(vec![5]);
+        let lengths = OutputLengths::Recorded(vec![5]);
         let requests = Rollout { prompts: 2, samples: 1, prompt_tokens: 4, lengths, ..Rollout::default() };
-        let check = |sent: Sent| Load { requests: requests.clone(), sent }.check();
+        let check = |sent: SendPattern| Load { requests: requests.clone(), sent }.check();
         for possible in [
-            Sent::AtOnce { share: 1.0, abort: false },
-            Sent::Closed(1),
-            Sent::Open { rate: 0.5, burst: 1 },
-            Sent::Recorded(vec![0.0, 1.0]),
+            SendPattern::AtOnce { share: 1.0, abort: false },
+            SendPattern::Closed(1),
+            SendPattern::Open { rate: 0.5, burst: 1 },
+            SendPattern::Recorded(vec![0.0, 1.0]),
         ] {
             assert_eq!(check(possible), Ok(()));
         }
         for impossible in [
-            Sent::AtOnce { share: 0.0, abort: false },
-            Sent::AtOnce { share: f64::NAN, abort: false },
-            Sent::Closed(0),
-            Sent::Open { rate: f64::INFINITY, burst: 1 },
-            Sent::Open { rate: 1.0, burst: 0 },
-            Sent::Recorded(vec![0.0]),
+            SendPattern::AtOnce { share: 0.0, abort: false },
+            SendPattern::AtOnce { share: f64::NAN, abort: false },
+            SendPattern::Closed(0),
+            SendPattern::Open { rate: f64::INFINITY, burst: 1 },
+            SendPattern::Open { rate: 1.0, burst: 0 },
+            SendPattern::Recorded(vec![0.0]),
         ] {
             assert!(check(impossible.clone()).is_err(), "{impossible:?}");
         }
         let many = Rollout { prompts: usize::MAX, ..requests.clone() };
-        assert!(Load { requests: many, sent: Sent::Closed(1) }.check().is_err());
+        assert!(Load { requests: many, sent: SendPattern::Closed(1) }.check().is_err());
     }
 }

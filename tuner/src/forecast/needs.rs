@@ -4,12 +4,12 @@ use schemas::tree::TreeShape;
 
 use super::{
     Need,
-    play::{Course, Progress, Ran, Step},
+    play::{Course, NextRound, Ran, RequestProgress},
 };
 use crate::{TunerError, prediction::latency::prefill::PrefillStep};
 
 /// Requests with one tree for all rounds.
-pub struct Needs<'a> {
+pub struct WorkloadNeeds<'a> {
     /// The requests.
     pub needs: &'a [Need],
     /// Time in ms of a round of a padded batch at a mean context.
@@ -18,7 +18,7 @@ pub struct Needs<'a> {
     pub prefill_ms: &'a dyn Fn(&PrefillStep) -> f64,
 }
 
-impl Course for Needs<'_> {
+impl Course for WorkloadNeeds<'_> {
     const COUNTS_ALL: bool = true;
 
     fn prompt_tokens(&self, request: usize) -> usize {
@@ -29,12 +29,12 @@ impl Course for Needs<'_> {
         self.needs[request].output_tokens
     }
 
-    fn has_ended(&self, request: usize, progress: Progress) -> bool {
+    fn has_ended(&self, request: usize, progress: RequestProgress) -> bool {
         progress.rounds >= self.needs[request].rounds
     }
 
     /// Assumes that every round adds the same number of tokens.
-    fn context(&self, request: usize, progress: Progress) -> f64 {
+    fn context(&self, request: usize, progress: RequestProgress) -> f64 {
         let need = self.needs[request];
         let done = progress.rounds as f64 / need.rounds.max(1) as f64;
         need.prompt_tokens as f64 + done * (need.output_tokens - 1) as f64
@@ -46,7 +46,7 @@ impl Course for Needs<'_> {
         output_tokens > rounds + 1
     }
 
-    fn round(&mut self, step: &Step<'_>) -> Result<Ran, TunerError> {
+    fn round(&mut self, step: &NextRound<'_>) -> Result<Ran, TunerError> {
         let ms = (self.round_ms)(step.padded, step.context)?;
         let batch = step.members.len() + step.riders.len();
         // The tree and the tokens of single rounds are unknown here.

@@ -5,32 +5,32 @@ use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Forecast, Job, Setup, Simulation,
-    buckets::{self, ContextBucket},
+    Forecast, Setup, SimulatedRequest, SimulatedWorkload,
+    buckets::{ContextBucket, context_buckets},
     drafts::Drafts,
-    load::{Load, Sent},
+    load::{Load, SendPattern},
     policy::{
-        Policy, Row, Table,
+        Policy, PolicyTable, PolicyTableRow,
         budget::Budget,
         calibration::Calibration,
-        sglang::{Adaptive, Settings},
+        sglang::{Adaptive, AdaptiveSettings},
         vllm::Schedule,
     },
-    rollout::Lengths,
+    rollout::OutputLengths,
     simulate_policy,
-    study::{Candidate, Study, study},
+    study::{PolicyCandidate, Study, study},
     tables,
-    times::Times,
+    times::StepTimes,
 };
 use crate::TunerError;
 
 /// What is simulated.
 #[derive(Debug)]
-pub struct Plan {
+pub struct SimulationPlan {
     /// What drafts would accept.
     pub drafts: Drafts,
     /// The time of steps.
-    pub times: Times,
+    pub times: StepTimes,
     /// Trees that policies choose among; no speculation is always among them.
     pub shapes: Vec<TreeShape>,
     /// Largest trees that budgets draft, one policy each: a deeper one costs more draft passes.
@@ -59,19 +59,19 @@ pub struct SimulationReport {
     /// The policies.
     pub study: Study,
     /// The chosen policy's table, if it is one.
-    pub table: Option<Vec<TableRow>>,
+    pub table: Option<Vec<SimulatedRow>>,
     /// Acceptance and round times by context; empty without a table by context.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<ContextBucket>,
     /// The batch over time of the chosen policy, on the first draw on which policies are judged.
-    pub timeline: Vec<Slice>,
+    pub timeline: Vec<TimeSlice>,
     /// What was left out and why, and assumptions of rules.
     pub notes: Vec<String>,
 }
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TableRow {
+pub struct SimulatedRow {
     /// Largest batch.
     pub batch: usize,
     /// Largest mean context in tokens; `None` for the last bucket.
@@ -86,12 +86,12 @@ pub struct NamedTable {
     /// Its name.
     pub name: String,
     /// Its table, ascending by batch, then by context.
-    pub rows: Vec<TableRow>,
+    pub rows: Vec<SimulatedRow>,
 }
 
 /// A part of the time of a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Slice {
+pub struct TimeSlice {
     /// Start in s.
     pub from_s: f64,
     /// Mean batch of its rounds, by time.
@@ -119,7 +119,7 @@ pub const POLICIES: [(&str, &str); 8] = [
 /// Parts of a timeline.
 const SLICES: usize = 20;
 
-impl Plan {
+impl SimulationPlan {
     /// Runs all policies.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl Plan {
         if !self.wants("batch-context") {
             return Ok(Vec::new());
         }
-        buckets::of(&self.drafts, &self.times, &self.whole_shapes(), &self.batches(), &self.contexts)
+        context_buckets(&self.drafts, &self.times, &self.whole_shapes(), &self.batches(), &self.contexts)
     }
 
     /// The policies that a table describes completely, for a measurement.
@@ -206,14 +206,15 @@ impl Plan {
     pub fn mean_context(&self) -> f64 {
         let jobs = self.load.requests.draw(&self.drafts, 0);
         let tokens: f64 = jobs.iter().map(|job| job.output_tokens as f64).sum();
-        let halfway =
-            |job: &Job| (job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0) * job.output_tokens as f64;
+        let halfway = |job: &SimulatedRequest| {
+            (job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0) * job.output_tokens as f64
+        };
         jobs.iter().map(halfway).sum::<f64>() / tokens.max(1.0)
     }
 
     /// The tables, by the names of their policies. One by batch alone is judged at the mean context
     /// of the load.
-    fn tables(&self) -> Result<Vec<(&'static str, Table)>, TunerError> {
+    fn tables(&self) -> Result<Vec<(&'static str, PolicyTable)>, TunerError> {
         let (shapes, batches) = (self.all_shapes(), self.batches());
         let whole = self.whole_shapes();
         let chains: Vec<TreeShape> = whole.iter().copied().filter(|shape| shape.topk == 1).collect();
@@ -230,14 +231,14 @@ impl Plan {
 
     fn candidates<'a>(
         &'a self,
-        tables: &'a [(&'static str, Table)],
+        tables: &'a [(&'static str, PolicyTable)],
         notes: &mut Vec<String>,
-    ) -> Result<Vec<Candidate<'a>>, TunerError> {
+    ) -> Result<Vec<PolicyCandidate<'a>>, TunerError> {
         let most = self.setup.max_running_requests;
         let fixed = |name: &str, shape: TreeShape| {
-            let row = Row { batch: most, context: f64::INFINITY, shape };
-            let table = Table::new(vec![row]);
-            Candidate { table, ..candidate(name, move || Table::fixed(shape)) }
+            let row = PolicyTableRow { batch: most, context: f64::INFINITY, shape };
+            let table = PolicyTable::new(vec![row]);
+            PolicyCandidate { table, ..candidate(name, move || PolicyTable::fixed(shape)) }
         };
         let mut all = vec![fixed("none", TreeShape::OFF)];
         if self.wants("fixed") {
@@ -251,9 +252,9 @@ impl Plan {
                     let schedule = Schedule::new(ranges)
                         .ok_or_else(|| TunerError::Configuration("the schedule has no range".into()))?;
                     let policy = candidate(name, move || schedule.clone());
-                    all.push(Candidate { table: Some(table.clone()), ..policy });
+                    all.push(PolicyCandidate { table: Some(table.clone()), ..policy });
                 }
-                _ => all.push(Candidate { table: Some(table.clone()), ..candidate(name, || table.clone()) }),
+                _ => all.push(PolicyCandidate { table: Some(table.clone()), ..candidate(name, || table.clone()) }),
             }
         }
         if self.wants("sglang") {
@@ -264,8 +265,8 @@ impl Plan {
     }
 
     /// SGLang's rule over those of its candidates whose acceptance is known.
-    fn sglang<'a>(&'a self, all: &mut Vec<Candidate<'a>>, notes: &mut Vec<String>) {
-        let mut settings = Settings::default();
+    fn sglang<'a>(&'a self, all: &mut Vec<PolicyCandidate<'a>>, notes: &mut Vec<String>) {
+        let mut settings = AdaptiveSettings::default();
         let before = settings.slots.clone();
         for (_, steps) in &mut settings.slots {
             steps.retain(|steps| self.drafts.knows(TreeShape::chain(*steps)));
@@ -288,7 +289,7 @@ impl Plan {
         all.push(candidate("sglang", move || rule.clone()));
     }
 
-    fn budgets<'a>(&'a self, all: &mut Vec<Candidate<'a>>, notes: &mut Vec<String>) -> Result<(), TunerError> {
+    fn budgets<'a>(&'a self, all: &mut Vec<PolicyCandidate<'a>>, notes: &mut Vec<String>) -> Result<(), TunerError> {
         let requested = |name: &str| self.policies.iter().any(|wanted| wanted == name);
         if self.limits.is_empty() {
             if requested("budget") || requested("vllm-adaptive") {
@@ -332,31 +333,31 @@ impl Plan {
         Ok(())
     }
 
-    fn simulate(&self, jobs: &[Job], policy: &mut dyn Policy) -> Result<Forecast, TunerError> {
+    fn simulate(&self, jobs: &[SimulatedRequest], policy: &mut dyn Policy) -> Result<Forecast, TunerError> {
         let arrivals = self.load.sent.arrivals(jobs.len());
         let Self { setup, drafts, times, .. } = self;
         let until = self.load.until();
-        simulate_policy(&Simulation { jobs, arrivals: &arrivals, setup, drafts, times, until }, policy)
+        simulate_policy(&SimulatedWorkload { jobs, arrivals: &arrivals, setup, drafts, times, until }, policy)
     }
 
     /// The objective.
     fn seconds(&self, forecast: &Forecast) -> f64 {
         match self.load.sent {
-            Sent::AtOnce { .. } => self.load.done_s(&forecast.ends_s).unwrap_or(forecast.elapsed_s),
-            Sent::Closed(_) => forecast.elapsed_s,
-            Sent::Open { .. } | Sent::Recorded(_) => forecast.mean_latency_ms / 1e3,
+            SendPattern::AtOnce { .. } => self.load.done_s(&forecast.ends_s).unwrap_or(forecast.elapsed_s),
+            SendPattern::Closed(_) => forecast.elapsed_s,
+            SendPattern::Open { .. } | SendPattern::Recorded(_) => forecast.mean_latency_ms / 1e3,
         }
     }
 
     fn objective(&self) -> String {
         match self.load.sent {
-            Sent::AtOnce { share, abort } if share < 1.0 => format!(
+            SendPattern::AtOnce { share, abort } if share < 1.0 => format!(
                 "seconds until {}% of the requests are done; the others {}",
                 share * 100.0,
                 if abort { "are aborted" } else { "run on" }
             ),
-            Sent::AtOnce { .. } | Sent::Closed(_) => "seconds until all requests are done".into(),
-            Sent::Open { .. } | Sent::Recorded(_) => "mean latency of a request in seconds".into(),
+            SendPattern::AtOnce { .. } | SendPattern::Closed(_) => "seconds until all requests are done".into(),
+            SendPattern::Open { .. } | SendPattern::Recorded(_) => "mean latency of a request in seconds".into(),
         }
     }
 }
@@ -366,8 +367,8 @@ impl NamedTable {
     ///
     /// # Errors
     /// When it has no row, or a row has a tree that is larger than any.
-    pub fn table(&self) -> Result<Table, TunerError> {
-        let is_large = |row: &&TableRow| {
+    pub fn table(&self) -> Result<PolicyTable, TunerError> {
+        let is_large = |row: &&SimulatedRow| {
             let TreeShape { num_steps, topk, num_draft_tokens, .. } = row.shape;
             [num_steps, topk, num_draft_tokens].into_iter().any(|number| number > TreeShape::LARGEST)
         };
@@ -375,29 +376,32 @@ impl NamedTable {
             let reason = format!("the policy {} has the tree {}, which is too large", self.name, row.shape);
             return Err(TunerError::Configuration(reason));
         }
-        let row =
-            |row: &TableRow| Row { batch: row.batch, context: row.context.unwrap_or(f64::INFINITY), shape: row.shape };
-        Table::new(self.rows.iter().map(row).collect())
+        let row = |row: &SimulatedRow| PolicyTableRow {
+            batch: row.batch,
+            context: row.context.unwrap_or(f64::INFINITY),
+            shape: row.shape,
+        };
+        PolicyTable::new(self.rows.iter().map(row).collect())
             .ok_or_else(|| TunerError::Configuration(format!("the policy {} has no row", self.name)))
     }
 }
 
-fn candidate<'a, P: Policy + 'static>(name: &str, make: impl Fn() -> P + 'a) -> Candidate<'a> {
-    Candidate { name: name.to_owned(), table: None, make: Box::new(move || Box::new(make()) as Box<dyn Policy>) }
+fn candidate<'a, P: Policy + 'static>(name: &str, make: impl Fn() -> P + 'a) -> PolicyCandidate<'a> {
+    PolicyCandidate { name: name.to_owned(), table: None, make: Box::new(move || Box::new(make()) as Box<dyn Policy>) }
 }
 
 /// The rows of a table, for a reader: without those that the next batch or context repeats.
-pub fn rows(table: &Table) -> Vec<TableRow> {
-    let mut kept: Vec<Vec<TableRow>> = Vec::new();
+pub fn rows(table: &PolicyTable) -> Vec<SimulatedRow> {
+    let mut kept: Vec<Vec<SimulatedRow>> = Vec::new();
     for rows in table.rows().chunk_by(|a, b| a.batch == b.batch) {
-        let mut of_batch: Vec<TableRow> = Vec::new();
+        let mut of_batch: Vec<SimulatedRow> = Vec::new();
         for row in rows {
             let context = row.context.is_finite().then_some(row.context);
             of_batch.pop_if(|last| last.shape == row.shape);
-            of_batch.push(TableRow { batch: row.batch, context, shape: row.shape });
+            of_batch.push(SimulatedRow { batch: row.batch, context, shape: row.shape });
         }
-        let same = |last: &mut Vec<TableRow>| {
-            let without_batch = |row: &TableRow| (row.context, row.shape);
+        let same = |last: &mut Vec<SimulatedRow>| {
+            let without_batch = |row: &SimulatedRow| (row.context, row.shape);
             last.iter().map(without_batch).eq(of_batch.iter().map(without_batch))
         };
         kept.pop_if(same);
@@ -407,7 +411,7 @@ pub fn rows(table: &Table) -> Vec<TableRow> {
 }
 
 /// A table of chains as ranges of batches: (first, last, drafts). The last range has no end.
-pub fn ranges(table: &Table) -> Vec<(usize, usize, usize)> {
+pub fn ranges(table: &PolicyTable) -> Vec<(usize, usize, usize)> {
     let mut ranges: Vec<(usize, usize, usize)> = Vec::new();
     for row in table.rows() {
         let drafts = row.shape.num_steps;
@@ -423,7 +427,7 @@ pub fn ranges(table: &Table) -> Vec<(usize, usize, usize)> {
 }
 
 /// The rounds of a forecast in parts of equal time.
-fn timeline(forecast: &Forecast) -> Vec<Slice> {
+fn timeline(forecast: &Forecast) -> Vec<TimeSlice> {
     let width = forecast.elapsed_s * 1e3 / SLICES as f64;
     let slice = |number: usize| {
         let (from, to) = (number as f64 * width, (number + 1) as f64 * width);
@@ -436,7 +440,7 @@ fn timeline(forecast: &Forecast) -> Vec<Slice> {
             forecast.stretches.iter().map(|one| share(one) * value(one)).sum::<f64>()
         };
         let (ms, requests) = (sum(&|one| one.ms), sum(&|one| (one.batch as u64 * one.rounds) as f64));
-        (ms > 0.0).then(|| Slice {
+        (ms > 0.0).then(|| TimeSlice {
             from_s: from / 1e3,
             batch: sum(&|one| one.batch as f64 * one.ms) / ms,
             speculating: sum(&|one| if one.shape.is_off() { 0.0 } else { one.ms }) / ms,
@@ -447,19 +451,19 @@ fn timeline(forecast: &Forecast) -> Vec<Slice> {
     (0..SLICES).filter_map(slice).collect()
 }
 
-impl Plan {
+impl SimulationPlan {
     /// A load for [`Load::requests`]: lengths from a file of one number of tokens per line.
     ///
     /// # Errors
     /// A message with the line that is not such a number.
-    pub fn lengths(text: &str) -> Result<Lengths, String> {
+    pub fn lengths(text: &str) -> Result<OutputLengths, String> {
         let number = |(at, line): (usize, &str)| {
             let wrong = || format!("line {}: expected a number of tokens, found {line:?}", at + 1);
             line.trim().parse::<usize>().ok().filter(|tokens| *tokens > 0).ok_or_else(wrong)
         };
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let lengths: Vec<usize> = lines.map(number).collect::<Result<_, _>>()?;
-        if lengths.is_empty() { Err("it contains no length".into()) } else { Ok(Lengths::Recorded(lengths)) }
+        if lengths.is_empty() { Err("it contains no length".into()) } else { Ok(OutputLengths::Recorded(lengths)) }
     }
 }
 
@@ -468,9 +472,9 @@ mod tests {
     use super::*;
     use crate::forecast::{costs::StepCosts, rollout::Rollout};
 
-    fn plan(sent: Sent) -> Plan {
-        let lengths = Lengths::LongTail { median: 40.0, sigma: 1.0, most: 500 };
-        Plan {
+    fn plan(sent: SendPattern) -> SimulationPlan {
+        let lengths = OutputLengths::LongTail { median: 40.0, sigma: 1.0, most: 500 };
+        SimulationPlan {
             drafts: Drafts::golden(&[1.7, 2.2, 2.5]).expect("lengths"),
             times: StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into(),
             shapes: (1..=3).map(TreeShape::chain).collect(),
@@ -497,11 +501,14 @@ mod tests {
     #[test]
     fn every_load_runs_under_every_policy_that_is_known() {
         for (sent, objective) in [
-            (Sent::AtOnce { share: 1.0, abort: false }, "until all"),
-            (Sent::AtOnce { share: 0.9, abort: true }, "until 90% of the requests are done; the others are aborted"),
-            (Sent::Closed(8), "until all"),
-            (Sent::Open { rate: 50.0, burst: 4 }, "mean latency"),
-            (Sent::Recorded((0..64).map(|at| f64::from(at) * 10.0).collect()), "mean latency"),
+            (SendPattern::AtOnce { share: 1.0, abort: false }, "until all"),
+            (
+                SendPattern::AtOnce { share: 0.9, abort: true },
+                "until 90% of the requests are done; the others are aborted",
+            ),
+            (SendPattern::Closed(8), "until all"),
+            (SendPattern::Open { rate: 50.0, burst: 4 }, "mean latency"),
+            (SendPattern::Recorded((0..64).map(|at| f64::from(at) * 10.0).collect()), "mean latency"),
         ] {
             let found = plan(sent).run().expect("it runs");
             let names: Vec<&str> = found.study.policies.iter().map(|one| one.name.as_str()).collect();
@@ -524,11 +531,11 @@ mod tests {
 
     #[test]
     fn the_batch_of_a_rollout_shrinks_and_aborting_is_no_slower() {
-        let found = plan(Sent::AtOnce { share: 1.0, abort: false }).run().expect("it runs");
+        let found = plan(SendPattern::AtOnce { share: 1.0, abort: false }).run().expect("it runs");
         let (first, last) = (found.timeline[0], found.timeline[found.timeline.len() - 1]);
         assert!(first.batch > 20.0 && last.batch < 5.0 && last.speculating > 0.99, "{:?}", found.timeline);
         let seconds = |abort| {
-            let found = plan(Sent::AtOnce { share: 0.9, abort }).run().expect("it runs");
+            let found = plan(SendPattern::AtOnce { share: 0.9, abort }).run().expect("it runs");
             found.study.policies[0].judged_on_s
         };
         assert!((seconds(true) - seconds(false)).abs() < 1e-9);
@@ -537,19 +544,19 @@ mod tests {
 
     #[test]
     fn tables_are_ranges_and_lengths_are_lines() {
-        let row = |batch, steps| Row { batch, context: f64::INFINITY, shape: TreeShape::chain(steps) };
-        let table = Table::new(vec![row(1, 3), row(2, 3), row(8, 1), row(64, 0)]).expect("rows");
+        let row = |batch, steps| PolicyTableRow { batch, context: f64::INFINITY, shape: TreeShape::chain(steps) };
+        let table = PolicyTable::new(vec![row(1, 3), row(2, 3), row(8, 1), row(64, 0)]).expect("rows");
         assert_eq!(ranges(&table), [(1, 2, 3), (3, 8, 1), (9, 64, 0)]);
-        let of = |rows: Vec<TableRow>| {
+        let of = |rows: Vec<SimulatedRow>| {
             rows.iter().map(|row| (row.batch, row.context, row.shape.num_steps)).collect::<Vec<_>>()
         };
         assert_eq!(of(rows(&table)), [(2, None, 3), (8, None, 1), (64, None, 0)]);
-        let at = |context, row: Row| Row { context, ..row };
+        let at = |context, row: PolicyTableRow| PolicyTableRow { context, ..row };
         let long = vec![at(9.0, row(1, 3)), row(1, 3), at(9.0, row(2, 3)), row(2, 3), at(9.0, row(8, 1)), row(8, 2)];
-        let table = Table::new(long).expect("rows");
+        let table = PolicyTable::new(long).expect("rows");
         assert_eq!(of(rows(&table)), [(2, None, 3), (8, Some(9.0), 1), (8, None, 2)]);
-        assert_eq!(Plan::lengths("5\n\n 7\n"), Ok(Lengths::Recorded(vec![5, 7])));
-        assert!(Plan::lengths("5\nx\n").expect_err("a word").contains("line 2"));
-        assert!(Plan::lengths("").is_err());
+        assert_eq!(SimulationPlan::lengths("5\n\n 7\n"), Ok(OutputLengths::Recorded(vec![5, 7])));
+        assert!(SimulationPlan::lengths("5\nx\n").expect_err("a word").contains("line 2"));
+        assert!(SimulationPlan::lengths("").is_err());
     }
 }

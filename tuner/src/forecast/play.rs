@@ -21,10 +21,10 @@ pub trait Course {
     fn output_tokens(&self, request: usize) -> usize;
 
     /// Whether a request has ended after these rounds.
-    fn has_ended(&self, request: usize, progress: Progress) -> bool;
+    fn has_ended(&self, request: usize, progress: RequestProgress) -> bool;
 
     /// Tokens of a request in the cache at its next round.
-    fn context(&self, request: usize, progress: Progress) -> f64;
+    fn context(&self, request: usize, progress: RequestProgress) -> f64;
 
     /// Whether a host that knows this many tokens of an output launches another round after those
     /// in flight, each of which yields at least one token.
@@ -37,7 +37,7 @@ pub trait Course {
     ///
     /// # Errors
     /// When its time is unknown.
-    fn round(&mut self, step: &Step<'_>) -> Result<Ran, TunerError>;
+    fn round(&mut self, step: &NextRound<'_>) -> Result<Ran, TunerError>;
 
     /// The time in ms of a step that only prefills.
     fn prefill_ms(&self, step: &PrefillStep) -> f64;
@@ -45,7 +45,7 @@ pub trait Course {
 
 /// What a request has done since its first token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct RequestProgress {
     /// Rounds that it took part in.
     pub rounds: usize,
     /// Tokens that they yielded.
@@ -58,7 +58,7 @@ pub struct Member {
     /// Its index.
     pub request: usize,
     /// What it has done.
-    pub progress: Progress,
+    pub progress: RequestProgress,
     /// Tokens in the cache.
     pub context: f64,
     /// Tokens of its sequence, prompt and output, as the host knows it.
@@ -67,7 +67,7 @@ pub struct Member {
 
 /// A round that is about to run.
 #[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
+pub struct NextRound<'a> {
     /// Running requests whose prompts are prefilled.
     pub members: &'a [Member],
     /// Requests that have ended, which the host does not know yet: their slots run.
@@ -111,35 +111,35 @@ pub struct Play<'a, C> {
     prefill_ms: f64,
     /// The next request to be sent.
     next: usize,
-    waiting: VecDeque<Sent>,
-    running: Vec<Running>,
+    waiting: VecDeque<SentRequest>,
+    running: Vec<ActiveRequest>,
     /// Slots that still run after the end of their request.
     riders: Vec<Rider>,
     /// For each slot of an ended request, the rounds until the host knows that it is free.
     held: Vec<usize>,
     batches: Vec<u64>,
     stretches: Vec<Stretch>,
-    ended: Vec<Ended>,
+    ended: Vec<EndedRequest>,
     occupancy: Option<Occupancy>,
     retractions: u64,
 }
 
-struct Sent {
+struct SentRequest {
     request: usize,
     at_ms: f64,
     /// Rounds launched before the request was sent; they run before its prefill.
     behind: usize,
     /// What it has done, if it was retracted.
-    retracted: Option<(Progress, Option<f64>)>,
+    retracted: Option<(RequestProgress, Option<f64>)>,
 }
 
-struct Running {
+struct ActiveRequest {
     request: usize,
     sent_ms: f64,
     unread: usize,
     /// Tokens of the prompt that are prefilled.
     read: usize,
-    progress: Progress,
+    progress: RequestProgress,
     first_token_ms: Option<f64>,
     /// Whether its prompt is read again, which yields a token once more.
     reads_again: bool,
@@ -148,7 +148,7 @@ struct Running {
 
 struct Rider {
     request: usize,
-    progress: Progress,
+    progress: RequestProgress,
     context: f64,
     rounds_left: usize,
     output: ProducedTokens,
@@ -185,7 +185,7 @@ impl ProducedTokens {
     }
 }
 
-struct Ended {
+struct EndedRequest {
     tokens: usize,
     rounds: usize,
     first_token_ms: f64,
@@ -250,7 +250,7 @@ impl<'a, C: Course> Play<'a, C> {
     }
 
     /// Whether a request takes part in rounds.
-    fn decodes(&self, one: &Running) -> bool {
+    fn decodes(&self, one: &ActiveRequest) -> bool {
         one.unread == 0 && one.first_token_ms.is_some() && !one.reads_again
     }
 
@@ -283,7 +283,7 @@ impl<'a, C: Course> Play<'a, C> {
         let rounds = self.riders.iter().map(|rider| rider.rounds_left).max().unwrap_or_default();
         let busy = self.running.iter().any(|one| one.unread == 0);
         let behind = if busy { self.setup.rounds_behind } else { rounds };
-        self.waiting.push_back(Sent { request: self.next, at_ms, behind, retracted: None });
+        self.waiting.push_back(SentRequest { request: self.next, at_ms, behind, retracted: None });
         self.next += 1;
     }
 
@@ -291,11 +291,11 @@ impl<'a, C: Course> Play<'a, C> {
         while self.running.len() + self.held.len() < self.setup.max_running_requests
             && let Some(sent) = self.waiting.front().filter(|sent| sent.behind == 0)
             && self.fits(sent)
-            && let Some(Sent { request, at_ms, retracted, .. }) = self.waiting.pop_front()
+            && let Some(SentRequest { request, at_ms, retracted, .. }) = self.waiting.pop_front()
         {
             let (progress, first_token_ms) = retracted.unwrap_or_default();
             let produced = if first_token_ms.is_some() { 1 + progress.tokens } else { 0 };
-            self.running.push(Running {
+            self.running.push(ActiveRequest {
                 output: ProducedTokens { produced, recent: VecDeque::new() },
                 request,
                 sent_ms: at_ms,
@@ -309,18 +309,19 @@ impl<'a, C: Course> Play<'a, C> {
     }
 
     /// Tokens of a request so far.
-    fn length(&self, request: usize, progress: Progress) -> usize {
+    fn length(&self, request: usize, progress: RequestProgress) -> usize {
         self.course.context(request, progress).ceil() as usize
     }
 
     /// Tokens of running requests so far, each with those of its prompt, the oldest first.
     fn lengths(&self) -> Vec<(usize, usize)> {
-        let one = |one: &Running| (self.length(one.request, one.progress), self.course.prompt_tokens(one.request));
+        let one =
+            |one: &ActiveRequest| (self.length(one.request, one.progress), self.course.prompt_tokens(one.request));
         self.running.iter().map(one).collect()
     }
 
     /// Whether the KV cache can be expected to hold a request and the running ones.
-    fn fits(&self, sent: &Sent) -> bool {
+    fn fits(&self, sent: &SentRequest) -> bool {
         let Some(occupancy) = &self.occupancy else { return true };
         let progress = sent.retracted.unwrap_or_default().0;
         let next = (self.length(sent.request, progress), self.course.prompt_tokens(sent.request));
@@ -337,7 +338,7 @@ impl<'a, C: Course> Play<'a, C> {
         for one in self.running.drain(kept..).rev() {
             self.retractions += 1;
             let retracted = Some((one.progress, one.first_token_ms));
-            self.waiting.push_front(Sent { request: one.request, at_ms: one.sent_ms, behind: 0, retracted });
+            self.waiting.push_front(SentRequest { request: one.request, at_ms: one.sent_ms, behind: 0, retracted });
         }
     }
 
@@ -384,12 +385,13 @@ impl<'a, C: Course> Play<'a, C> {
     }
 
     fn round(&mut self, read: PrefillStep) -> Result<(), TunerError> {
-        let of = |request: usize, progress: Progress, context: f64, output: &ProducedTokens| {
+        let of = |request: usize, progress: RequestProgress, context: f64, output: &ProducedTokens| {
             let known = self.course.prompt_tokens(request) + output.known();
             Member { request, progress, context, known }
         };
-        let member =
-            |one: &Running| of(one.request, one.progress, self.course.context(one.request, one.progress), &one.output);
+        let member = |one: &ActiveRequest| {
+            of(one.request, one.progress, self.course.context(one.request, one.progress), &one.output)
+        };
         let members: Vec<Member> = self.running.iter().filter(|one| self.decodes(one)).map(member).collect();
         let rider = |one: &Rider| of(one.request, one.progress, one.context, &one.output);
         let riders: Vec<Member> = self.riders.iter().map(rider).collect();
@@ -402,7 +404,7 @@ impl<'a, C: Course> Play<'a, C> {
         }
         let tokens: f64 = members.iter().chain(&riders).map(|one| one.context).sum();
         let padded = padded(&self.setup.capture_sizes, batch);
-        let ran = self.course.round(&Step {
+        let ran = self.course.round(&NextRound {
             members: &members,
             riders: &riders,
             padded,
@@ -414,7 +416,7 @@ impl<'a, C: Course> Play<'a, C> {
         self.note(&ran);
         self.now_ms += milliseconds;
         let mut yields = members.iter().zip(&ran.tokens);
-        let decodes = |one: &&mut Running| one.unread == 0 && one.first_token_ms.is_some() && !one.reads_again;
+        let decodes = |one: &&mut ActiveRequest| one.unread == 0 && one.first_token_ms.is_some() && !one.reads_again;
         for one in self.running.iter_mut().filter(decodes) {
             if let Some((_, tokens)) = yields.next() {
                 one.progress.rounds += usize::from(*tokens > 0 || C::COUNTS_ALL);
@@ -470,7 +472,8 @@ impl<'a, C: Course> Play<'a, C> {
     /// that a round later, unless it knew before that the round was the last one.
     fn end(&mut self) {
         let (course, behind, now_ms) = (&self.course, self.setup.rounds_behind, self.now_ms);
-        let done = |one: &mut Running| one.first_token_ms.is_some() && course.has_ended(one.request, one.progress);
+        let done =
+            |one: &mut ActiveRequest| one.first_token_ms.is_some() && course.has_ended(one.request, one.progress);
         for one in self.running.extract_if(.., done) {
             let (request, rounds) = (one.request, one.progress.rounds);
             // The host knows about a request that ends with its first token before it launches a
@@ -484,7 +487,7 @@ impl<'a, C: Course> Play<'a, C> {
             if behind > 0 && rounds > 0 {
                 self.held.push(behind);
             }
-            self.ended.push(Ended {
+            self.ended.push(EndedRequest {
                 tokens: course.output_tokens(request),
                 rounds,
                 first_token_ms: one.first_token_ms.unwrap_or_default(),
@@ -496,17 +499,17 @@ impl<'a, C: Course> Play<'a, C> {
 
     /// The figures, after [`run`](Self::run).
     pub fn forecast(self) -> Result<Forecast, TunerError> {
-        let spread = |of: fn(&Ended) -> f64| {
+        let spread = |of: fn(&EndedRequest) -> f64| {
             let nothing = || TunerError::Configuration("forecast: no request has ended".into());
             TrialSpread::from_values(self.ended.iter().map(of)).ok_or_else(nothing)
         };
         let aborted = self.running.iter().filter(|one| one.first_token_ms.is_some());
-        let aborted: Vec<Progress> = aborted.map(|one| one.progress).collect();
+        let aborted: Vec<RequestProgress> = aborted.map(|one| one.progress).collect();
         let output_tokens = self.ended.iter().map(|one| one.tokens as u64).sum::<u64>()
             + aborted.iter().map(|one| 1 + one.tokens as u64).sum::<u64>();
         let rounds = self.ended.iter().map(|one| one.rounds).sum::<usize>()
             + aborted.iter().map(|one| one.rounds).sum::<usize>();
-        let rate = |one: &Ended| {
+        let rate = |one: &EndedRequest| {
             let after_first = one.tokens - 1;
             (after_first > 0).then(|| after_first as f64 / (one.latency_ms - one.first_token_ms) * 1e3)
         };

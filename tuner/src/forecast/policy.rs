@@ -31,7 +31,7 @@ pub struct View<'a> {
 
 /// What a round runs.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Choice {
+pub enum RoundChoice {
     /// The same tree for every request, or its budget of rows for all.
     Shape(TreeShape),
     /// Draft trees up to a limit, and verify this many drafts of all requests together:
@@ -47,11 +47,11 @@ pub enum Choice {
 /// Decides what rounds run.
 pub trait Policy {
     /// Decides before the draft runs.
-    fn choose(&mut self, view: &View<'_>) -> Choice;
+    fn choose(&mut self, view: &View<'_>) -> RoundChoice;
 
     /// Chooses which drafts of each request are verified: `drafts` nodes of all together, each with
-    /// its parents. Called after a choice of [`Choice::Rows`], with the nodes of each request of
-    /// the view.
+    /// its parents. Called after a choice of [`RoundChoice::Rows`], with the nodes of each request
+    /// of the view.
     fn allocate(&mut self, view: &View<'_>, nodes: &[&Nodes], drafts: usize) -> Vec<Vec<usize>> {
         let (_, _) = (view, drafts);
         vec![Vec::new(); nodes.len()]
@@ -76,14 +76,14 @@ pub trait Policy {
 
 /// A table by batch and context. One tree for all rounds is a table of one row.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
+pub struct PolicyTable {
     /// Ascending by batch, then by context.
-    rows: Vec<Row>,
+    rows: Vec<PolicyTableRow>,
 }
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row {
+pub struct PolicyTableRow {
     /// The largest batch for which it holds.
     pub batch: usize,
     /// The largest mean context for which it holds, in tokens.
@@ -92,20 +92,20 @@ pub struct Row {
     pub shape: TreeShape,
 }
 
-impl Table {
+impl PolicyTable {
     /// The same tree for all rounds.
     pub fn fixed(shape: TreeShape) -> Self {
-        Self { rows: vec![Row { batch: usize::MAX, context: f64::INFINITY, shape }] }
+        Self { rows: vec![PolicyTableRow { batch: usize::MAX, context: f64::INFINITY, shape }] }
     }
 
     /// A table; `None` without rows.
-    pub fn new(mut rows: Vec<Row>) -> Option<Self> {
+    pub fn new(mut rows: Vec<PolicyTableRow>) -> Option<Self> {
         rows.sort_by(|a, b| a.batch.cmp(&b.batch).then(a.context.total_cmp(&b.context)));
         (!rows.is_empty()).then_some(Self { rows })
     }
 
     /// The rows, ascending by batch, then by context.
-    pub fn rows(&self) -> &[Row] {
+    pub fn rows(&self) -> &[PolicyTableRow] {
         &self.rows
     }
 
@@ -120,9 +120,9 @@ impl Table {
     }
 }
 
-impl Policy for Table {
-    fn choose(&mut self, view: &View<'_>) -> Choice {
-        Choice::Shape(self.shape(view.batch, view.context))
+impl Policy for PolicyTable {
+    fn choose(&mut self, view: &View<'_>) -> RoundChoice {
+        RoundChoice::Shape(self.shape(view.batch, view.context))
     }
 
     /// The largest tree of the table within both, as in the engine
@@ -145,12 +145,13 @@ mod tests {
 
     #[test]
     fn a_table_is_read_by_batch_and_then_by_context() {
-        let row = |batch, context, steps| Row { batch, context, shape: TreeShape::chain(steps) };
-        let table = Table::new(vec![row(8, f64::INFINITY, 2), row(2, 1000.0, 0), row(2, 9000.0, 5), row(8, 500.0, 1)]);
+        let row = |batch, context, steps| PolicyTableRow { batch, context, shape: TreeShape::chain(steps) };
+        let table =
+            PolicyTable::new(vec![row(8, f64::INFINITY, 2), row(2, 1000.0, 0), row(2, 9000.0, 5), row(8, 500.0, 1)]);
         let table = table.expect("rows");
         let steps = |batch, context| table.shape(batch, context).num_steps;
         assert_eq!([steps(1, 10.0), steps(2, 1000.0), steps(2, 1001.0), steps(2, 99_999.0)], [0, 0, 5, 5]);
         assert_eq!([steps(3, 500.0), steps(8, 501.0), steps(99, 1.0), steps(99, 1e9)], [1, 2, 1, 2]);
-        assert_eq!(Table::new(Vec::new()), None);
+        assert_eq!(PolicyTable::new(Vec::new()), None);
     }
 }

@@ -4,7 +4,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::sweep::LARGEST;
 use serde::{Deserialize, Serialize};
 
-use super::{Job, drafts::Drafts};
+use super::{SimulatedRequest, drafts::Drafts};
 
 /// Maximum number of requests of a load: each is drawn before the first one starts.
 pub const MOST_REQUESTS: usize = 1 << 20;
@@ -21,7 +21,7 @@ pub struct Rollout {
     /// Tokens of a prompt.
     pub prompt_tokens: usize,
     /// How long outputs are.
-    pub lengths: Lengths,
+    pub lengths: OutputLengths,
     /// Requests that limit their drafts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited: Option<Limited>,
@@ -43,7 +43,7 @@ pub struct Limited {
 /// How long outputs are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lengths {
+pub enum OutputLengths {
     /// Drawn from lengths that were recorded.
     Recorded(Vec<usize>),
     /// A log-normal distribution: most outputs are short, a few are many times longer.
@@ -58,7 +58,7 @@ pub enum Lengths {
     },
 }
 
-impl Default for Lengths {
+impl Default for OutputLengths {
     fn default() -> Self {
         Self::Recorded(Vec::new())
     }
@@ -100,7 +100,7 @@ impl Rollout {
 
     /// The requests of one draw. Samples of a prompt have the text of the prompt, at different
     /// positions unless contexts are kept.
-    pub fn draw(&self, drafts: &Drafts, seed: u64) -> Vec<Job> {
+    pub fn draw(&self, drafts: &Drafts, seed: u64) -> Vec<SimulatedRequest> {
         let mut random = StdRng::seed_from_u64(seed);
         // Separate, so that lengths and places are the same with and without limits.
         let mut chances = StdRng::seed_from_u64(!seed);
@@ -115,14 +115,14 @@ impl Rollout {
                 let prompt_tokens = self.prompt_tokens.max(1);
                 let own = prompt_tokens.saturating_sub(drafts.prompt_tokens(text));
                 let start = if self.keeps_contexts { own } else { start };
-                jobs.push(Job { prompt_tokens, output_tokens, text, start, most_drafts });
+                jobs.push(SimulatedRequest { prompt_tokens, output_tokens, text, start, most_drafts });
             }
         }
         jobs
     }
 }
 
-impl Lengths {
+impl OutputLengths {
     /// The largest output.
     pub fn most(&self) -> usize {
         match self {
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn lengths_have_their_median_and_a_long_tail() {
         let drafts = Drafts::golden(&[1.5]).expect("a length");
-        let lengths = Lengths::LongTail { median: 1000.0, sigma: 1.0, most: 20_000 };
+        let lengths = OutputLengths::LongTail { median: 1000.0, sigma: 1.0, most: 20_000 };
         let rollout = Rollout { prompts: 500, samples: 8, prompt_tokens: 100, lengths, ..Rollout::default() };
         let jobs = rollout.draw(&drafts, 1);
         let mut tokens: Vec<usize> = jobs.iter().map(|job| job.output_tokens).collect();
@@ -192,14 +192,14 @@ mod tests {
             Rollout { limited: Some(Limited { share: 0.5, most_drafts: 1 }), ..rollout.clone() }.draw(&drafts, 1);
         let limited = half.iter().filter(|job| job.most_drafts == Some(1)).count();
         assert!((1900..2100).contains(&limited), "{limited}");
-        assert!(half.iter().zip(&jobs).all(|(half, job)| Job { most_drafts: None, ..*half } == *job));
-        let recorded = Rollout { lengths: Lengths::Recorded(vec![5, 9]), ..rollout };
+        assert!(half.iter().zip(&jobs).all(|(half, job)| SimulatedRequest { most_drafts: None, ..*half } == *job));
+        let recorded = Rollout { lengths: OutputLengths::Recorded(vec![5, 9]), ..rollout };
         assert!(recorded.draw(&drafts, 3).iter().all(|job| [5, 9].contains(&job.output_tokens)));
     }
 
     #[test]
     fn a_load_that_no_memory_holds_is_refused_with_its_numbers() {
-        let lengths = |most| Lengths::LongTail { median: 1000.0, sigma: 1.0, most };
+        let lengths = |most| OutputLengths::LongTail { median: 1000.0, sigma: 1.0, most };
         let usual =
             Rollout { prompts: 64, samples: 8, prompt_tokens: 512, lengths: lengths(16_384), ..Rollout::default() };
         assert_eq!(usual.check(), Ok(()));
@@ -214,12 +214,12 @@ mod tests {
         check(Rollout { prompt_tokens: usize::MAX, ..usual.clone() }, "prompts of");
         check(Rollout { lengths: lengths(LARGEST + 1), ..usual.clone() }, "outputs of up to 1048577");
         check(
-            Rollout { lengths: Lengths::Recorded(vec![1, LARGEST + 1]), ..usual.clone() },
+            Rollout { lengths: OutputLengths::Recorded(vec![1, LARGEST + 1]), ..usual.clone() },
             "outputs of up to 1048577",
         );
-        let long = Lengths::Recorded(vec![LARGEST]);
+        let long = OutputLengths::Recorded(vec![LARGEST]);
         check(Rollout { prompts: 1 << 16, lengths: long, ..usual.clone() }, "output tokens on average");
-        let nothing = Lengths::LongTail { median: f64::NAN, sigma: 1.0, most: 5 };
+        let nothing = OutputLengths::LongTail { median: f64::NAN, sigma: 1.0, most: 5 };
         check(Rollout { lengths: nothing, ..usual }, "a median of NaN");
     }
 }

@@ -7,17 +7,17 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Forecast, Job,
-    policy::{Policy, Table},
+    Forecast, SimulatedRequest,
+    policy::{Policy, PolicyTable},
 };
 use crate::{TunerError, statistics::median};
 
 /// A policy of a study.
-pub struct Candidate<'a> {
+pub struct PolicyCandidate<'a> {
     /// Its name.
     pub name: String,
     /// Its table, if it is one.
-    pub table: Option<Table>,
+    pub table: Option<PolicyTable>,
     /// Makes it anew for each draw.
     pub make: Box<dyn Fn() -> Box<dyn Policy> + 'a>,
 }
@@ -59,10 +59,10 @@ pub struct Study {
 /// # Errors
 /// Without candidates or draws, or when a simulation fails.
 pub fn study(
-    candidates: &[Candidate<'_>],
+    candidates: &[PolicyCandidate<'_>],
     draws: usize,
-    draw: impl Fn(u64) -> Vec<Job>,
-    run: impl Fn(&[Job], &mut dyn Policy) -> Result<Forecast, TunerError>,
+    draw: impl Fn(u64) -> Vec<SimulatedRequest>,
+    run: impl Fn(&[SimulatedRequest], &mut dyn Policy) -> Result<Forecast, TunerError>,
     seconds: impl Fn(&Forecast) -> f64,
 ) -> Result<Study, TunerError> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
@@ -82,7 +82,7 @@ pub fn study(
     let Some(first) = times.first().filter(|times| !times.is_empty()).cloned() else {
         return Err(TunerError::Configuration("a study needs at least one policy and one draw".into()));
     };
-    let judged = |(at, candidate): (usize, &Candidate<'_>)| {
+    let judged = |(at, candidate): (usize, &PolicyCandidate<'_>)| {
         let times = &times[at];
         let mut pairs: Vec<f64> = first[draws..].iter().zip(&times[draws..]).map(|(none, own)| none / own).collect();
         pairs.sort_by(f64::total_cmp);
@@ -110,10 +110,10 @@ mod tests {
 
     use super::*;
     use crate::forecast::{
-        Arrivals, Setup, Simulation,
+        Arrivals, Setup, SimulatedWorkload,
         costs::StepCosts,
         drafts::Drafts,
-        rollout::{Lengths, Rollout},
+        rollout::{OutputLengths, Rollout},
         simulate_policy, tables,
     };
 
@@ -124,14 +124,18 @@ mod tests {
         let shapes: Vec<TreeShape> = (0..=4).map(TreeShape::chain).collect();
         let batches = [1, 2, 4, 8, 16, 32, 64, 128, 256];
         let table = tables::by_batch(&drafts, &times, &shapes, &batches, 500.0).expect("a table");
-        let fixed = |shape: TreeShape| Candidate {
+        let fixed = |shape: TreeShape| PolicyCandidate {
             name: shape.to_string(),
             table: None,
-            make: Box::new(move || Box::new(Table::fixed(shape)) as Box<dyn Policy>),
+            make: Box::new(move || Box::new(PolicyTable::fixed(shape)) as Box<dyn Policy>),
         };
-        let mut candidates: Vec<Candidate<'_>> = shapes.iter().map(|shape| fixed(*shape)).collect();
-        candidates.push(Candidate { name: "table".into(), table: None, make: Box::new(|| Box::new(table.clone())) });
-        let lengths = Lengths::LongTail { median: 60.0, sigma: 1.0, most: 1000 };
+        let mut candidates: Vec<PolicyCandidate<'_>> = shapes.iter().map(|shape| fixed(*shape)).collect();
+        candidates.push(PolicyCandidate {
+            name: "table".into(),
+            table: None,
+            make: Box::new(|| Box::new(table.clone())),
+        });
+        let lengths = OutputLengths::LongTail { median: 60.0, sigma: 1.0, most: 1000 };
         let rollout = Rollout { prompts: 32, samples: 8, prompt_tokens: 100, lengths, ..Rollout::default() };
         let arrivals = Arrivals::Open { at_ms: vec![0.0; 256] };
         let setup = Setup {
@@ -143,9 +147,15 @@ mod tests {
             rounds_behind: 0,
             mixed_prefill: false,
         };
-        let run = |jobs: &[Job], policy: &mut dyn Policy| {
-            let simulation =
-                Simulation { jobs, arrivals: &arrivals, setup: &setup, drafts: &drafts, times: &times, until: None };
+        let run = |jobs: &[SimulatedRequest], policy: &mut dyn Policy| {
+            let simulation = SimulatedWorkload {
+                jobs,
+                arrivals: &arrivals,
+                setup: &setup,
+                drafts: &drafts,
+                times: &times,
+                until: None,
+            };
             simulate_policy(&simulation, policy)
         };
         let found = study(&candidates, 5, |seed| rollout.draw(&drafts, seed), run, |one| one.elapsed_s);

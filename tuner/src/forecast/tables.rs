@@ -3,10 +3,10 @@
 use schemas::tree::TreeShape;
 
 use super::{
-    buckets::{self, ContextBucket},
+    buckets::{ContextBucket, context_buckets},
     drafts::Drafts,
-    policy::{Row, Table},
-    times::Times,
+    policy::{PolicyTable, PolicyTableRow},
+    times::StepTimes,
 };
 use crate::TunerError;
 
@@ -19,11 +19,11 @@ const WORTH: f64 = 0.002;
 /// When the acceptance or the time of a tree is unknown, or there is none.
 pub fn by_batch(
     drafts: &Drafts,
-    times: &Times,
+    times: &StepTimes,
     shapes: &[TreeShape],
     batches: &[usize],
     context: f64,
-) -> Result<Table, TunerError> {
+) -> Result<PolicyTable, TunerError> {
     let of_batch = |batch: &usize| {
         let length = |shape: &TreeShape| Ok((*shape, drafts.accept_length_at(*shape, *batch)?));
         shapes.iter().map(length).collect::<Result<_, TunerError>>()
@@ -34,34 +34,34 @@ pub fn by_batch(
 
 /// The same at each batch and each context bucket, of shapes without a budget. `bounds` are the
 /// largest contexts of all buckets but the last, ascending; acceptance and times are those of the
-/// bucket ([`buckets`]).
+/// bucket ([`context_buckets`]).
 ///
 /// # Errors
 /// As [`by_batch`].
 pub fn by_batch_and_context(
     drafts: &Drafts,
-    times: &Times,
+    times: &StepTimes,
     shapes: &[TreeShape],
     batches: &[usize],
     bounds: &[f64],
-) -> Result<Table, TunerError> {
+) -> Result<PolicyTable, TunerError> {
     let of_bucket = |bucket: ContextBucket| {
-        let lengths: Lengths = bucket.shapes.iter().map(|one| (one.shape, one.accept_length)).collect();
+        let lengths: ShapeLengths = bucket.shapes.iter().map(|one| (one.shape, one.accept_length)).collect();
         let lengths = vec![lengths; batches.len()];
         (bucket.context.unwrap_or(f64::INFINITY), bucket.judged_at, lengths)
     };
-    let buckets: Vec<_> = buckets::of(drafts, times, shapes, &[], bounds)?.into_iter().map(of_bucket).collect();
+    let buckets: Vec<_> = context_buckets(drafts, times, shapes, &[], bounds)?.into_iter().map(of_bucket).collect();
     table(times, batches, &buckets)
 }
 
 /// Largest context, the context at which round times are judged, and the accept lengths at each
 /// batch.
-type Bucket = (f64, f64, Vec<Lengths>);
+type Bucket = (f64, f64, Vec<ShapeLengths>);
 /// The accept length of each tree.
-type Lengths = Vec<(TreeShape, f64)>;
+type ShapeLengths = Vec<(TreeShape, f64)>;
 
-fn table(times: &Times, batches: &[usize], buckets: &[Bucket]) -> Result<Table, TunerError> {
-    let mut rows: Vec<Row> = Vec::new();
+fn table(times: &StepTimes, batches: &[usize], buckets: &[Bucket]) -> Result<PolicyTable, TunerError> {
+    let mut rows: Vec<PolicyTableRow> = Vec::new();
     for (bound, context, lengths) in buckets {
         let mut before: Option<TreeShape> = None;
         for (batch, lengths) in batches.iter().zip(lengths) {
@@ -77,11 +77,11 @@ fn table(times: &Times, batches: &[usize], buckets: &[Bucket]) -> Result<Table, 
                 (None, _) => continue,
             };
             before = Some(chosen.0);
-            rows.push(Row { batch: *batch, context: *bound, shape: chosen.0 });
+            rows.push(PolicyTableRow { batch: *batch, context: *bound, shape: chosen.0 });
         }
     }
     let nothing = || TunerError::Configuration("a table needs at least one tree and one batch".into());
-    Table::new(rows).ok_or_else(nothing)
+    PolicyTable::new(rows).ok_or_else(nothing)
 }
 
 #[cfg(test)]

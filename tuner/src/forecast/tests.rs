@@ -17,7 +17,7 @@ use crate::{
             prefill::{PrefillModel, PrefillStep},
         },
     },
-    runner::{self, Ended, TrialOptions},
+    runner::{self, TrialEnd, TrialOptions},
     trials::{
         configuration::{Configuration, TrialLoad},
         record::Trial,
@@ -271,7 +271,7 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
         simulate_accept_length: None,
         interrupted: &interrupted,
     };
-    let Ok(Ended::Measured(_)) = runner::run(&mut engine, &trial, &terms) else {
+    let Ok(TrialEnd::Measured(_)) = runner::run(&mut engine, &trial, &terms) else {
         panic!("the trial runs");
     };
     let capacity = engine.capacity();

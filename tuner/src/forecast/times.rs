@@ -22,7 +22,7 @@ const LARGEST: u64 = 16 << 20;
 
 /// The time of steps.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Times {
+pub enum StepTimes {
     /// A sum of costs, for rounds that verify any number of rows.
     Sum(StepCosts),
     /// Fitted to timed rounds, for rounds of tree shapes.
@@ -81,7 +81,7 @@ impl FittedTimes {
 
     /// The same times, of a draft of this kind.
     #[must_use]
-    pub fn of_draft(self, draft: Option<DraftKind>) -> Self {
+    pub fn with_draft(self, draft: Option<DraftKind>) -> Self {
         Self { draft, ..self }
     }
 
@@ -104,7 +104,7 @@ impl FittedTimes {
     }
 }
 
-impl Times {
+impl StepTimes {
     /// Reads a file of costs, or of fitted times.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl Times {
     }
 }
 
-impl From<StepCosts> for Times {
+impl From<StepCosts> for StepTimes {
     fn from(costs: StepCosts) -> Self {
         Self::Sum(costs)
     }
@@ -211,14 +211,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("times.json");
         std::fs::write(&path, serde_json::to_string(&times).expect("it is data")).expect("writable");
-        let read = Times::read(&path).expect("it is read");
-        let own = Times::Fitted(Box::new(times));
-        let ms = |times: &Times| times.shape(point.shape, 4, 100.0).expect("known");
+        let read = StepTimes::read(&path).expect("it is read");
+        let own = StepTimes::Fitted(Box::new(times));
+        let ms = |times: &StepTimes| times.shape(point.shape, 4, 100.0).expect("known");
         assert!((ms(&read) - 7.0).abs() < 0.05 && (ms(&read) - ms(&own)).abs() < 1e-9, "{}", ms(&read));
         let step = PrefillStep { tokens: 10, prompts: 2, pairs: 55 };
         assert!((read.prefill(&step, true) - 10.0).abs() < 1e-9 && (read.prefill(&step, false) - 6.5).abs() < 1e-9);
         assert!(read.round(point.shape, 4, 7, 100.0, 0).is_err());
         std::fs::write(&path, r#"{"format": 9, "rounds": {}}"#).expect("writable");
-        assert!(Times::read(&path).is_err());
+        assert!(StepTimes::read(&path).is_err());
     }
 }

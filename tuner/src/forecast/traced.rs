@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Arrivals, Forecast, Setup, check,
-    drafts::{Drafts, Place},
-    play::{Course, Member, Play, Progress, Ran, Step},
-    policy::{Choice, Policy, View, likeliest::likeliest_by_score},
-    times::Times,
+    drafts::{Drafts, TextPosition},
+    play::{Course, Member, NextRound, Play, Ran, RequestProgress},
+    policy::{Policy, RoundChoice, View, likeliest::likeliest_by_score},
+    times::StepTimes,
 };
 use crate::{TunerError, prediction::latency::prefill::PrefillStep};
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
+pub struct SimulatedRequest {
     /// Tokens of its prompt.
     pub prompt_tokens: usize,
     /// Tokens of its output, including the first one.
@@ -35,9 +35,9 @@ pub struct Job {
 
 /// A workload with what is known about it.
 #[derive(Clone, Copy, Debug)]
-pub struct Simulation<'a> {
+pub struct SimulatedWorkload<'a> {
     /// The requests.
-    pub jobs: &'a [Job],
+    pub jobs: &'a [SimulatedRequest],
     /// When they are sent.
     pub arrivals: &'a Arrivals,
     /// How the engine is set up.
@@ -45,7 +45,7 @@ pub struct Simulation<'a> {
     /// What drafts would accept.
     pub drafts: &'a Drafts,
     /// The time of steps.
-    pub times: &'a Times,
+    pub times: &'a StepTimes,
     /// Ends the simulation when this many requests have ended, and aborts the others; `None` for
     /// all.
     pub until: Option<usize>,
@@ -58,9 +58,9 @@ pub struct Simulation<'a> {
 /// # Errors
 /// When the workload is empty or cannot run, or a policy chooses a tree whose acceptance is
 /// unknown.
-pub fn simulate_policy(simulation: &Simulation<'_>, policy: &mut dyn Policy) -> Result<Forecast, TunerError> {
-    let Simulation { jobs, arrivals, setup, until, .. } = *simulation;
-    let impossible = |job: &&Job| job.prompt_tokens == 0 || job.output_tokens == 0;
+pub fn simulate_policy(simulation: &SimulatedWorkload<'_>, policy: &mut dyn Policy) -> Result<Forecast, TunerError> {
+    let SimulatedWorkload { jobs, arrivals, setup, until, .. } = *simulation;
+    let impossible = |job: &&SimulatedRequest| job.prompt_tokens == 0 || job.output_tokens == 0;
     if let Some(job) = jobs.iter().find(impossible) {
         return Err(TunerError::Configuration(format!("forecast: {job:?}: expected a prompt and an output")));
     }
@@ -72,7 +72,7 @@ pub fn simulate_policy(simulation: &Simulation<'_>, policy: &mut dyn Policy) -> 
 }
 
 struct Traced<'a> {
-    simulation: &'a Simulation<'a>,
+    simulation: &'a SimulatedWorkload<'a>,
     policy: &'a mut dyn Policy,
     /// The requests of the current round.
     batch: Vec<usize>,
@@ -81,16 +81,16 @@ struct Traced<'a> {
 }
 
 impl Traced<'_> {
-    fn place(&self, request: usize, progress: Progress) -> Place {
+    fn place(&self, request: usize, progress: RequestProgress) -> TextPosition {
         let job = self.simulation.jobs[request];
-        Place { text: job.text, position: job.start + progress.tokens }
+        TextPosition { text: job.text, position: job.start + progress.tokens }
     }
 
     /// What runs of a choice, and which members and riders take part: requests that limit their
     /// drafts cannot be in the same round as the others, since a round has one shape. It is the
     /// rule of the engine's scheduler.
-    fn turn(&mut self, step: &Step<'_>, choice: Choice) -> (Choice, [Vec<Member>; 2]) {
-        let Choice::Shape(whole) = choice else { return (choice, [step.members.to_vec(), step.riders.to_vec()]) };
+    fn turn(&mut self, step: &NextRound<'_>, choice: RoundChoice) -> (RoundChoice, [Vec<Member>; 2]) {
+        let RoundChoice::Shape(whole) = choice else { return (choice, [step.members.to_vec(), step.riders.to_vec()]) };
         let most = |member: &Member| self.simulation.jobs[member.request].most_drafts;
         let wanted = |member: &Member| self.policy.within(whole, most(member));
         let mut shapes: Vec<TreeShape> = step.members.iter().chain(step.riders).map(wanted).collect();
@@ -100,11 +100,11 @@ impl Traced<'_> {
         let own = |all: &[Member]| all.iter().copied().filter(|member| wanted(member) == runs).collect();
         let taking_part = [own(step.members), own(step.riders)];
         self.last_shape = runs;
-        (Choice::Shape(runs), taking_part)
+        (RoundChoice::Shape(runs), taking_part)
     }
 
     /// What a policy sees of a step in which these members and riders take part.
-    fn view<'v>(&self, step: &Step<'_>, members: &[Member], riders: &[Member], requests: &'v [usize]) -> View<'v> {
+    fn view<'v>(&self, step: &NextRound<'_>, members: &[Member], riders: &[Member], requests: &'v [usize]) -> View<'v> {
         let batch = members.len() + riders.len();
         let known: Vec<usize> = members.iter().chain(riders).map(|member| member.known).collect();
         View {
@@ -122,7 +122,7 @@ impl Traced<'_> {
         &mut self,
         members: &[Member],
         view: &View<'_>,
-        choice: &Choice,
+        choice: &RoundChoice,
     ) -> Result<(usize, Vec<usize>), TunerError> {
         let drafts = self.simulation.drafts;
         let place = |member: &Member| self.place(member.request, member.progress);
@@ -139,13 +139,13 @@ impl Traced<'_> {
             nodes.iter().zip(kept).map(|(nodes, kept)| nodes.accepted(kept)).collect()
         };
         match choice {
-            Choice::Shape(shape) if shape.row_budget.is_some() => {
+            RoundChoice::Shape(shape) if shape.row_budget.is_some() => {
                 let (limit, rows) = (shape.drafted(), shape.verified_rows(view.padded));
                 let nodes = nodes(limit)?;
                 let kept = likeliest_by_score(&nodes, limit, rows.saturating_sub(view.batch));
                 Ok((rows, accepted(&nodes, &kept)))
             }
-            Choice::Shape(shape) => {
+            RoundChoice::Shape(shape) => {
                 let accepted = members.iter().map(|member| {
                     let chance = uniform(member.request, member.progress.tokens);
                     drafts.accepted(*shape, place(member), chance)
@@ -153,7 +153,7 @@ impl Traced<'_> {
                 let rows = view.batch * shape.num_draft_tokens;
                 Ok((rows, accepted.collect::<Result<_, _>>()?))
             }
-            Choice::Rows { limit, drafts: count } => {
+            RoundChoice::Rows { limit, drafts: count } => {
                 let nodes = nodes(*limit)?;
                 let kept = self.policy.allocate(view, &nodes, *count);
                 let rows = view.batch + kept.iter().map(Vec::len).sum::<usize>();
@@ -174,11 +174,11 @@ impl Course for Traced<'_> {
         self.simulation.jobs[request].output_tokens
     }
 
-    fn has_ended(&self, request: usize, progress: Progress) -> bool {
+    fn has_ended(&self, request: usize, progress: RequestProgress) -> bool {
         progress.tokens + 1 >= self.simulation.jobs[request].output_tokens
     }
 
-    fn context(&self, request: usize, progress: Progress) -> f64 {
+    fn context(&self, request: usize, progress: RequestProgress) -> f64 {
         (self.simulation.jobs[request].prompt_tokens + progress.tokens) as f64
     }
 
@@ -190,7 +190,7 @@ impl Course for Traced<'_> {
         self.last_shape = TreeShape::OFF;
     }
 
-    fn round(&mut self, step: &Step<'_>) -> Result<Ran, TunerError> {
+    fn round(&mut self, step: &NextRound<'_>) -> Result<Ran, TunerError> {
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         batch.extend(step.members.iter().map(|member| member.request));
@@ -203,12 +203,12 @@ impl Course for Traced<'_> {
         let (rows, accepted) = self.accepted(&members, &view, &choice)?;
         self.policy.learn(&view, &accepted);
         let shape = match choice {
-            Choice::Shape(shape) | Choice::Rows { limit: shape, .. } => shape,
+            RoundChoice::Shape(shape) | RoundChoice::Rows { limit: shape, .. } => shape,
         };
         // A shape pads each request, a budget only the rows.
         let padded_rows = match choice {
-            Choice::Shape(shape) => shape.verified_rows(view.padded),
-            Choice::Rows { .. } => rows.max(view.padded),
+            RoundChoice::Shape(shape) => shape.verified_rows(view.padded),
+            RoundChoice::Rows { .. } => rows.max(view.padded),
         };
         let context = tokens / view.padded as f64;
         let ms = self.simulation.times.round(shape, view.padded, padded_rows, context, step.prefilled)?;
@@ -247,10 +247,10 @@ mod tests {
     use super::*;
     use crate::forecast::costs::StepCosts;
     use crate::forecast::policy::{
-        Row, Table,
+        PolicyTable, PolicyTableRow,
         budget::Budget,
         calibration::Calibration,
-        sglang::{Adaptive, Settings},
+        sglang::{Adaptive, AdaptiveSettings},
         vllm::Schedule,
     };
 
@@ -294,39 +294,39 @@ mod tests {
         serde_json::from_str(text).expect("costs")
     }
 
-    fn run(jobs: &[Job], setup: &Setup, until: Option<usize>, policy: &mut dyn Policy) -> Forecast {
+    fn run(jobs: &[SimulatedRequest], setup: &Setup, until: Option<usize>, policy: &mut dyn Policy) -> Forecast {
         let drafts = Drafts::traced(vec![trace(&[2, 0, 1, 2, 2, 0])]).expect("a trace");
         let arrivals = Arrivals::Open { at_ms: vec![0.0; jobs.len()] };
         let times = costs().into();
-        let simulation = Simulation { jobs, arrivals: &arrivals, setup, drafts: &drafts, times: &times, until };
+        let simulation = SimulatedWorkload { jobs, arrivals: &arrivals, setup, drafts: &drafts, times: &times, until };
         simulate_policy(&simulation, policy).expect("it is played")
     }
 
-    fn job(output_tokens: usize, start: usize) -> Job {
-        Job { prompt_tokens: 10, output_tokens, text: 0, start, most_drafts: None }
+    fn job(output_tokens: usize, start: usize) -> SimulatedRequest {
+        SimulatedRequest { prompt_tokens: 10, output_tokens, text: 0, start, most_drafts: None }
     }
 
     #[test]
     fn a_request_follows_its_text_and_a_policy_decides_where_rounds_start() {
         // Chains of two from position 0: 3 tokens, then 3 from position 3, then position 6, which
         // is 0 again: 1 left.
-        let forecast = run(&[job(8, 0)], &setup(), None, &mut Table::fixed(TreeShape::chain(2)));
+        let forecast = run(&[job(8, 0)], &setup(), None, &mut PolicyTable::fixed(TreeShape::chain(2)));
         assert_eq!((forecast.batches.clone(), forecast.output_tokens), (vec![0, 3], 8));
         assert!((forecast.elapsed_s - (5.0 + 3.0 * (13.0 + 4.0)) / 1e3).abs() < 1e-9, "{forecast:?}");
         assert_eq!(forecast.stretches.len(), 1);
         assert_eq!((forecast.stretches[0].rows, forecast.stretches[0].tokens), (9, 7));
         // Without speculation: seven rounds of one row.
-        let forecast = run(&[job(8, 0)], &setup(), None, &mut Table::fixed(TreeShape::OFF));
+        let forecast = run(&[job(8, 0)], &setup(), None, &mut PolicyTable::fixed(TreeShape::OFF));
         assert!((forecast.elapsed_s - (5.0 + 7.0 * 11.0) / 1e3).abs() < 1e-9);
         // Chains of one from 0: 2, from 2: 2, from 4: 2, from 6 = 0: the last one.
-        let forecast = run(&[job(8, 0)], &setup(), None, &mut Table::fixed(TreeShape::chain(1)));
+        let forecast = run(&[job(8, 0)], &setup(), None, &mut PolicyTable::fixed(TreeShape::chain(1)));
         assert_eq!(forecast.batches, [0, 4]);
     }
 
     #[test]
     fn a_table_switches_as_requests_end_and_stragglers_can_be_aborted() {
-        let row = |batch, steps| Row { batch, context: f64::INFINITY, shape: TreeShape::chain(steps) };
-        let mut table = Table::new(vec![row(1, 2), row(8, 0)]).expect("rows");
+        let row = |batch, steps| PolicyTableRow { batch, context: f64::INFINITY, shape: TreeShape::chain(steps) };
+        let mut table = PolicyTable::new(vec![row(1, 2), row(8, 0)]).expect("rows");
         let jobs = [job(3, 0), job(12, 0)];
         let forecast = run(&jobs, &setup(), None, &mut table);
         // Two rounds of both without speculation, then the second alone from position 2: 2 tokens,
@@ -347,8 +347,14 @@ mod tests {
         let drafts = Drafts::traced(vec![trace(&[2, 0, 1, 2, 2, 0])]).expect("a trace");
         let arrivals = Arrivals::Open { at_ms: vec![0.0, 7.0] };
         let jobs = [job(3, 0), job(2, 0)];
-        let simulation =
-            Simulation { jobs: &jobs, arrivals: &arrivals, setup: &setup, drafts: &drafts, times: &times, until: None };
+        let simulation = SimulatedWorkload {
+            jobs: &jobs,
+            arrivals: &arrivals,
+            setup: &setup,
+            drafts: &drafts,
+            times: &times,
+            until: None,
+        };
         // A step of 5 + 1 ms for the first prompt alone. The first round of 11 ends at 17; the
         // second request has come, its prompt costs 1 ms in the round until 29, its only round 11.
         let mut schedule = Schedule::new(vec![(1, 8, 0)]).expect("a range");
@@ -360,9 +366,9 @@ mod tests {
 
     #[test]
     fn requests_that_limit_their_drafts_take_turns_with_the_others() {
-        let limited = Job { most_drafts: Some(0), ..job(4, 0) };
+        let limited = SimulatedRequest { most_drafts: Some(0), ..job(4, 0) };
         let jobs = [job(4, 0), limited];
-        let forecast = run(&jobs, &setup(), None, &mut Table::fixed(TreeShape::chain(2)));
+        let forecast = run(&jobs, &setup(), None, &mut PolicyTable::fixed(TreeShape::chain(2)));
         // Of three tokens after the first: one round of the chain from 0, three without
         // speculation. They take turns, the chain first: each has one row of a batch of one.
         let stretches: Vec<_> =
@@ -370,9 +376,9 @@ mod tests {
         assert_eq!(stretches, [(1, 2, 1), (1, 0, 3)]);
         assert!((forecast.elapsed_s - (5.0 + 17.0 + 3.0 * 11.0) / 1e3).abs() < 1e-9, "{forecast:?}");
         // A limit that the table has a tree for.
-        let row = |batch, steps| Row { batch, context: f64::INFINITY, shape: TreeShape::chain(steps) };
-        let mut table = Table::new(vec![row(1, 1), row(8, 2)]).expect("rows");
-        let jobs = [job(9, 0), Job { most_drafts: Some(1), ..job(9, 0) }, job(9, 0)];
+        let row = |batch, steps| PolicyTableRow { batch, context: f64::INFINITY, shape: TreeShape::chain(steps) };
+        let mut table = PolicyTable::new(vec![row(1, 1), row(8, 2)]).expect("rows");
+        let jobs = [job(9, 0), SimulatedRequest { most_drafts: Some(1), ..job(9, 0) }, job(9, 0)];
         let forecast = run(&jobs, &setup(), None, &mut table);
         let first: Vec<_> = forecast.stretches.iter().take(2).map(|one| (one.batch, one.shape.num_steps)).collect();
         assert_eq!((first, forecast.output_tokens), (vec![(1, 1), (2, 2)], 27));
@@ -381,7 +387,7 @@ mod tests {
     #[test]
     fn a_budget_of_rows_goes_to_the_likeliest_drafts_of_the_batch() {
         let budget: TreeShape = "2,1,3~1.5".parse().expect("a shape");
-        let forecast = run(&[job(4, 0), job(4, 1)], &setup(), None, &mut Table::fixed(budget));
+        let forecast = run(&[job(4, 0), job(4, 1)], &setup(), None, &mut PolicyTable::fixed(budget));
         // One draft for both: of the first request, whose first position accepts it; then, of equal
         // scores, of the first again, which ends. Alone, one and a half rows are the root.
         let stretches: Vec<_> =
@@ -398,15 +404,18 @@ mod tests {
 
     #[test]
     fn every_policy_yields_each_request_its_tokens() {
-        let jobs: Vec<Job> = (0..20).map(|at| job(5 + at * 7 % 90, at)).collect();
+        let jobs: Vec<SimulatedRequest> = (0..20).map(|at| job(5 + at * 7 % 90, at)).collect();
         let total: usize = jobs.iter().map(|job| job.output_tokens).sum();
         let policies: Vec<Box<dyn Policy>> = vec![
-            Box::new(Table::fixed(TreeShape::chain(2))),
-            Box::new(Table::fixed("2,1,3~2".parse().expect("a shape"))),
+            Box::new(PolicyTable::fixed(TreeShape::chain(2))),
+            Box::new(PolicyTable::fixed("2,1,3~2".parse().expect("a shape"))),
             Box::new(Schedule::new(vec![(1, 4, 2), (5, 99, 0)]).expect("ranges")),
             Box::new(
-                Adaptive::new(Settings { slots: vec![(1, vec![1, 2]), (4, vec![0, 1])], ..Settings::default() }, 2)
-                    .expect("slots"),
+                Adaptive::new(
+                    AdaptiveSettings { slots: vec![(1, vec![1, 2]), (4, vec![0, 1])], ..AdaptiveSettings::default() },
+                    2,
+                )
+                .expect("slots"),
             ),
             Box::new(Budget::vllm(2, costs(), Calibration::VLLM_START, vec![8, 16])),
             Box::new(Budget::new(TreeShape::chain(2), costs(), Calibration::NONE, Vec::new())),

@@ -19,7 +19,7 @@ const CACHE_OFF: (&str, &str) = ("off", "otherwise repeats find their own prompt
 
 /// The arguments of a launch, taken apart.
 #[derive(Debug, Default)]
-pub struct Arguments {
+pub struct LaunchArguments {
     /// Words that every start gets.
     pub kept: Vec<String>,
     /// What became of the flags.
@@ -39,10 +39,13 @@ pub struct Arguments {
 }
 
 /// Takes the arguments of a launch apart.
-pub fn of(launch: &Launch, wanted: &LaunchOverrides, missing: &mut Missing) -> Arguments {
-    let mut found = Arguments::default();
+pub fn launch_arguments(launch: &Launch, wanted: &LaunchOverrides, missing: &mut Missing) -> LaunchArguments {
+    let mut found = LaunchArguments::default();
     let mut caches = true;
-    let verified = speculation::of(launch, None).ok().and_then(|own| own.own).map_or(1, |own| own.num_draft_tokens);
+    let verified = speculation::launch_speculation(launch, None)
+        .ok()
+        .and_then(|own| own.own)
+        .map_or(1, |own| own.num_draft_tokens);
     for argument in &launch.arguments {
         let Some(name) = name(argument, launch.engine) else { continue };
         // Values of flags that are left out need not be known.

@@ -56,7 +56,7 @@ impl<'a> ContainerStart<'a> {
 }
 
 /// A launch whose own words run a container; `None` if they do not.
-pub fn of_words(words: &[String], around: &BTreeMap<String, String>) -> Option<LaunchProgram> {
+pub fn program_from_words(words: &[String], around: &BTreeMap<String, String>) -> Option<LaunchProgram> {
     let run = ContainerStart::from_words(words)?;
     let given = ["e", "env"].into_iter().flat_map(|option| run.options.values(option));
     let given = given.map(|given| match given.split_once('=') {
@@ -89,7 +89,7 @@ pub fn without(words: &[String]) -> Option<Vec<String>> {
 ///
 /// # Errors
 /// When its image is not known.
-pub fn of_text(
+pub fn program_from_run(
     run: &ContainerRun,
     launch: &Launch,
     folder: &Path,

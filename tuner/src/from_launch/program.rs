@@ -18,7 +18,7 @@ const ELSEWHERE: [&str; 9] =
     ["srun", "ssh", "kubectl", "ray", "torchrun", "mpirun", "accelerate", "singularity", "apptainer"];
 
 /// What starts the servers of a launch, and what is said about it.
-pub fn of(
+pub fn launch_program(
     source: &Source,
     launch: &Launch,
     wanted: &LaunchOverrides,
@@ -90,7 +90,7 @@ fn words_of(
     let folder = schemas::paths::folder_of(Path::new(source.name()));
     if let Some(run) = container_of(source, launch, wanted.variables.as_deref()) {
         if !wanted.local {
-            return container::of_text(&run, launch, &folder, env, missing);
+            return container::program_from_run(&run, launch, &folder, env, missing);
         }
     } else if let (Some(image), true) = (&launch.image, launch.program.is_empty()) {
         let treated = vec![Treated {
@@ -116,7 +116,7 @@ fn words_of(
     }
     if wanted.local {
         command = container::without(&command).unwrap_or(command);
-    } else if let Some(program) = container::of_words(&command, &env) {
+    } else if let Some(program) = container::program_from_words(&command, &env) {
         return Ok(program);
     }
     match command.first() {

@@ -50,7 +50,7 @@ fn as_written(source: &Source, launch: &Launch) -> Option<Launch> {
 
 /// Whether a draft is not the one that a launch has.
 fn has_other_draft(launch: &Launch, draft: &LaunchDraft) -> bool {
-    speculation::of(launch, None).is_ok_and(|own| own.draft != *draft)
+    speculation::launch_speculation(launch, None).is_ok_and(|own| own.draft != *draft)
 }
 
 /// The edits of flags; `None` if the value of one comes from outside the text. `read` is the launch
@@ -183,7 +183,7 @@ fn runs(name: &str, text: &str, before: &Launch, to: &Configuration) -> bool {
     let at = before.anchor.start;
     let nearest = parsed.launches.iter().min_by_key(|launch| launch.anchor.start.abs_diff(at));
     nearest.is_some_and(|launch| {
-        let has_shape = match speculation::of(launch, None) {
+        let has_shape = match speculation::launch_speculation(launch, None) {
             Ok(found) => found.own == Some(to.shape),
             Err(_) => to.shape.is_off(),
         };

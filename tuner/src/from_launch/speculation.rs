@@ -32,7 +32,7 @@ pub struct LaunchSpeculation {
 }
 
 /// The speculation of a launch, or with the given draft.
-pub fn of(launch: &Launch, given: Option<&LaunchDraft>) -> Result<LaunchSpeculation, String> {
+pub fn launch_speculation(launch: &Launch, given: Option<&LaunchDraft>) -> Result<LaunchSpeculation, String> {
     let own = match launch.engine {
         Engine::Vllm => from_vllm(launch),
         Engine::Sglang | Engine::Slime | Engine::Spectune => from_flags(launch),

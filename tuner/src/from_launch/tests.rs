@@ -251,7 +251,8 @@ fn several_launches_are_listed() {
 /// The first launch with another shape of its draft.
 fn with_shape(source: &Source, parsed: &Parsed, shape: TreeShape) -> Rewritten {
     // Its own draft, unless it has none.
-    let own = super::speculation::of(&parsed.launches[0], None).map_or_else(|_| draft(), |own| own.draft);
+    let own =
+        super::speculation::launch_speculation(&parsed.launches[0], None).map_or_else(|_| draft(), |own| own.draft);
     rewrite(source, &parsed.launches[0], &own, &Configuration::from_shape(shape))
 }
 

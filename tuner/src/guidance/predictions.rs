@@ -82,7 +82,7 @@ fn predict(
         }
     };
     let round_ms = |batch: usize, context: f64| Ok(timed.model.ms(&Point { shape, batch, context }));
-    let prefill = timed.prefill.of(shape);
+    let prefill = timed.prefill.for_shape(shape);
     let forecast = simulate(needs, &arrivals, &setup, round_ms, |step| prefill.step(step))?;
     let context = context::mean_halfway(needs.iter().map(|need| (need.prompt_tokens, need.output_tokens)));
     let rounds: u64 = forecast.batches.iter().sum();

@@ -14,14 +14,14 @@ use engine::{
 use crate::{
     TunerError,
     prediction::{
-        guide::{AcceptanceTable, GuideErrors, Parameter, RoundTimeSummary, TimedPoint},
+        guide::{AcceptanceTable, FittedParameter, GuideErrors, RoundTimeSummary, TimedPoint},
         latency::{
             LatencyError, LatencyMachine, Point, RoundClock, RoundModel, TimedSample,
             design::{self, MOST_POINTS},
             prefill::PrefillModels,
         },
     },
-    preparation::{Ready, context::SweepContext, request::Progress},
+    preparation::{Ready, context::SweepContext, request::SweepProgress},
     workload::{LoadedWorkload, context},
 };
 
@@ -90,7 +90,7 @@ fn time_points(
     engine: &mut Engine,
     points: &[TimingPoint],
     interrupted: &AtomicBool,
-    progress: &mut dyn Progress,
+    progress: &mut dyn SweepProgress,
 ) -> Result<Option<Vec<RoundTimes>>, TunerError> {
     let mut times = Vec::new();
     for group in points.chunk_by(|a, b| (a.context, a.batch) == (b.context, b.batch)) {
@@ -166,7 +166,8 @@ fn contexts(workload: &LoadedWorkload) -> Vec<usize> {
 
 fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[TimedSample]) -> RoundTimeSummary {
     let parameters = model.parameters();
-    let parameter = |name: &str, value: f64, unit: &str| Parameter { name: name.into(), value, unit: unit.into() };
+    let parameter =
+        |name: &str, value: f64, unit: &str| FittedParameter { name: name.into(), value, unit: unit.into() };
     let validated = model.cross_validation();
     let points = samples.iter().enumerate().map(|(at, sample)| {
         let left_out = validated.and_then(|validated| validated.left_out_ms.get(at).copied());

@@ -11,10 +11,10 @@ use schemas::{sweep::SweepFile, text::Source};
 
 use crate::{
     prediction::guide::AcceptanceSource,
-    sweep::{Progress, StopReason, SweepInputs, SweepRequest, SweepSummary, run},
+    sweep::{StopReason, SweepInputs, SweepProgress, SweepRequest, SweepSummary, run},
     trials::{
         configuration::TrialLoad,
-        record::{Measurement, Record, Role},
+        record::{CandidateRole, Measurement, Record},
     },
 };
 
@@ -31,7 +31,7 @@ impl Heard {
     }
 }
 
-impl Progress for Heard {
+impl SweepProgress for Heard {
     fn preparing(&mut self, what: &str, _steps: usize) {
         self.said.push(what.to_owned());
         if self.kill_at.is_some_and(|word| what.contains(word)) {
@@ -94,7 +94,7 @@ fn killed(file: &str, out: &Path, kill_at: &'static str) -> Heard {
     heard
 }
 
-fn sweep_heard(file: &str, out: &Path, resume: bool, progress: &mut dyn Progress) -> SweepSummary {
+fn sweep_heard(file: &str, out: &Path, resume: bool, progress: &mut dyn SweepProgress) -> SweepSummary {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
     std::fs::write(out.join("prompts.jsonl"), PROMPTS).expect("prompts");
     let file = file.replace("tiny/", &format!("{}/tiny/", models.display()));
@@ -169,7 +169,7 @@ fn imported_acceptance_is_made_up_in_every_trial_and_says_so() {
     // Candidates that are not in the table are skipped; the default, a baseline, fails by name, and
     // the sweep continues.
     let failed = summary.records.iter().filter(|record| record.failure().is_some());
-    assert!(failed.into_iter().all(|record| record.role == Role::EngineDefault), "{:?}", summary.records);
+    assert!(failed.into_iter().all(|record| record.role == CandidateRole::EngineDefault), "{:?}", summary.records);
     let failed = summary.records.iter().find_map(Record::failure);
     assert!(failed.is_some_and(|reason| reason.contains("has no row for the tree shape")), "{failed:?}");
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     TunerError,
     files::atomic_file::{self, FormatVersion},
-    preparation::{Ready, context::SweepContext, request::Progress},
+    preparation::{Ready, context::SweepContext, request::SweepProgress},
     trials::record::Fingerprint,
 };
 
@@ -26,7 +26,7 @@ const LARGEST: u64 = 1 << 30;
 const MOST: usize = 256;
 
 /// Texts written by the target.
-pub struct Texts {
+pub struct TargetTexts {
     /// In the order of the workload's requests.
     pub texts: Vec<ReplayText>,
     /// Time to generate them, in seconds.
@@ -58,7 +58,7 @@ struct TextLine {
 ///
 /// # Errors
 /// When the engine fails, or the texts cannot be written.
-pub fn find(context: &mut SweepContext<'_>) -> Result<Texts, TunerError> {
+pub fn find(context: &mut SweepContext<'_>) -> Result<TargetTexts, TunerError> {
     let SweepContext { ready, out, resume, progress, .. } = context;
     let requests: Vec<Request> = ready.workload.requests.iter().take(MOST).cloned().collect();
     if *resume || ready.has_texts {
@@ -82,7 +82,7 @@ pub fn find(context: &mut SweepContext<'_>) -> Result<Texts, TunerError> {
 }
 
 /// Runs requests without speculation.
-fn make(requests: &[Request], ready: &mut Ready, progress: &mut dyn Progress) -> Result<Texts, TunerError> {
+fn make(requests: &[Request], ready: &mut Ready, progress: &mut dyn SweepProgress) -> Result<TargetTexts, TunerError> {
     progress.preparing("texts without speculation", requests.len());
     let begin = Instant::now();
     let engine = ready.engine()?;
@@ -90,11 +90,11 @@ fn make(requests: &[Request], ready: &mut Ready, progress: &mut dyn Progress) ->
     let completions = engine.run(requests.to_vec())?;
     progress.prepared(requests.len());
     let texts = requests.iter().zip(&completions).map(|(request, completion)| ReplayText::new(request, completion));
-    Ok(Texts { texts: texts.collect(), seconds: begin.elapsed().as_secs_f64() })
+    Ok(TargetTexts { texts: texts.collect(), seconds: begin.elapsed().as_secs_f64() })
 }
 
 /// The contents of the file for these texts.
-fn text(texts: &Texts, fingerprint: &Fingerprint) -> Result<String, TunerError> {
+fn text(texts: &TargetTexts, fingerprint: &Fingerprint) -> Result<String, TunerError> {
     let unwritable = |error: serde_json::Error| TunerError::Configuration(format!("{FILE_NAME}: {error}"));
     let mut lines = String::new();
     for one in &texts.texts {
@@ -113,7 +113,7 @@ fn text(texts: &Texts, fingerprint: &Fingerprint) -> Result<String, TunerError> 
 
 /// The texts of a folder; `None` if there are none. The error says why they cannot be used for
 /// these requests.
-fn read(folder: &Path, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Option<Texts>, String> {
+fn read(folder: &Path, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Option<TargetTexts>, String> {
     let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
     text.map(|text| parse(&text, fingerprint, requests)).transpose()
 }
@@ -149,7 +149,7 @@ fn open<'a>(text: &'a str, fingerprint: &Fingerprint) -> Result<(TextsHeader, &'
     Ok((header, lines))
 }
 
-fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Texts, String> {
+fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<TargetTexts, String> {
     let (header, lines) = open(text, fingerprint)?;
     let count = lines.lines().count();
     if count != requests.len() {
@@ -165,7 +165,7 @@ fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<
         let sampling = request.sampling.clone();
         Ok(ReplayText { prompt_tokens: prompt_ids.len(), tokens: [prompt_ids, output_ids].concat(), sampling })
     });
-    Ok(Texts { texts: texts.collect::<Result<_, String>>()?, seconds: header.seconds })
+    Ok(TargetTexts { texts: texts.collect::<Result<_, String>>()?, seconds: header.seconds })
 }
 
 fn checksum(lines: &str) -> String {

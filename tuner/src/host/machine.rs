@@ -14,7 +14,7 @@ const WORTH_A_MARK: f64 = 0.05;
 /// The machine's activity during a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Machine {
+pub struct HostActivity {
     /// Load average of the last minute, at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_average: Option<f64>,
@@ -89,9 +89,9 @@ impl Watch {
     }
 
     /// Reads them again after the trial.
-    pub fn end(self, gpu: Option<GpuState>) -> Machine {
+    pub fn end(self, gpu: Option<GpuState>) -> HostActivity {
         let machine = self.counters.until(&HostCounters::now());
-        Machine { gpu: gpu.map(|now| Gpu::from_before(self.gpu.as_ref(), now)), ..machine }
+        HostActivity { gpu: gpu.map(|now| Gpu::from_before(self.gpu.as_ref(), now)), ..machine }
     }
 }
 
@@ -129,12 +129,12 @@ impl HostCounters {
         }
     }
 
-    fn until(&self, now: &Self) -> Machine {
+    fn until(&self, now: &Self) -> HostActivity {
         let ticks =
             self.processors.zip(now.processors).map(|(before, now)| now.since(before)).filter(|ticks| ticks.total > 0);
         let share = |ticks: Ticks, part: u64| part as f64 / ticks.total as f64;
         let own = self.own_ticks.zip(now.own_ticks).map(|(before, now)| now.saturating_sub(before));
-        Machine {
+        HostActivity {
             load_average: now.load_average,
             processors: thread::available_parallelism().ok().map(usize::from),
             stolen: ticks.map(|ticks| share(ticks, ticks.stolen)),
@@ -231,7 +231,7 @@ pub fn host() -> String {
     name.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default()
 }
 
-impl Machine {
+impl HostActivity {
     /// The disturbances of a trial that took this many seconds.
     pub(crate) fn marks(&self, elapsed_s: f64) -> Vec<TrialMark> {
         let worth = |share: Option<f64>| share.filter(|share| *share > WORTH_A_MARK);
@@ -279,16 +279,16 @@ mod tests {
 
     #[test]
     fn only_what_matters_is_a_mark() {
-        let quiet = Machine {
+        let quiet = HostActivity {
             stolen: Some(0.01),
             run_queue_wait_s: Some(0.04),
             busy_elsewhere: Some(0.3),
             load_average: Some(3.0),
             processors: Some(8),
-            ..Machine::default()
+            ..HostActivity::default()
         };
         assert_eq!(quiet.marks(1.0), []);
-        let full = Machine { load_average: Some(9.0), run_queue_wait_s: Some(0.5), ..quiet };
+        let full = HostActivity { load_average: Some(9.0), run_queue_wait_s: Some(0.5), ..quiet };
         assert_eq!(
             full.marks(1.0),
             [TrialMark::WaitedForProcessor { share: 0.5 }, TrialMark::BusyElsewhere { share: 0.3 }]
@@ -299,7 +299,7 @@ mod tests {
             other_processes: Some(2),
             ..Gpu::default()
         };
-        let hot = Machine { gpu: Some(gpu), ..Machine::default() };
+        let hot = HostActivity { gpu: Some(gpu), ..HostActivity::default() };
         assert_eq!(hot.marks(1.0), [TrialMark::Throttled { share: 0.4 }, TrialMark::SharedGpu { processes: 2 }]);
     }
 }

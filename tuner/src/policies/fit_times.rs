@@ -71,8 +71,8 @@ pub fn run(
         device.name,
         engine::NAME_AND_VERSION
     );
-    let draft = engine.draft_algorithm().and_then(DraftKind::of_algorithm);
-    Ok(FittedTimes::new(source, timed, model, [prefill.both, prefill.target])?.of_draft(draft))
+    let draft = engine.draft_algorithm().and_then(DraftKind::from_algorithm);
+    Ok(FittedTimes::new(source, timed, model, [prefill.both, prefill.target])?.with_draft(draft))
 }
 
 /// Prompts of designed lengths, alone and as many as fill a step: rounds are timed with batches of

@@ -17,10 +17,10 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use crate::{
     TunerError,
     forecast::{
-        Arrivals, Job, Memory, Setup,
+        Arrivals, Memory, Setup, SimulatedRequest,
         drafts::Drafts,
         figures::{self, Figures},
-        plan::TableRow,
+        plan::SimulatedRow,
         rounds_behind,
     },
 };
@@ -29,7 +29,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct PlayedLoad<'a> {
     /// The requests.
-    pub jobs: &'a [Job],
+    pub jobs: &'a [SimulatedRequest],
     /// When they are sent.
     pub arrivals: &'a Arrivals,
     /// Ends the load when this many requests have ended, and aborts the others; `None` for all.
@@ -42,8 +42,8 @@ pub struct PlayedLoad<'a> {
 ///
 /// # Errors
 /// When the table has no row.
-pub fn policy(rows: &[TableRow]) -> Result<ShapePolicy, TunerError> {
-    let row = |row: &TableRow| (row.batch, row.context.map_or(usize::MAX, |context| context as usize), row.shape);
+pub fn policy(rows: &[SimulatedRow]) -> Result<ShapePolicy, TunerError> {
+    let row = |row: &SimulatedRow| (row.batch, row.context.map_or(usize::MAX, |context| context as usize), row.shape);
     ShapePolicy::by_context(rows.iter().map(row).collect())
         .ok_or_else(|| TunerError::Configuration("a policy needs at least one row".into()))
 }
@@ -95,13 +95,14 @@ pub fn warm_up(
 ) -> Result<(), TunerError> {
     let budget = 2 * engine.options().chunked_prefill_size;
     let mut tokens = 0;
-    let fits = |job: &&Job| {
+    let fits = |job: &&SimulatedRequest| {
         tokens += job.prompt_tokens;
         tokens <= budget
     };
     let together = load.jobs.iter().take(engine.max_running_requests()).take_while(fits).count().max(1);
-    let short = |job: &Job| Job { output_tokens: job.output_tokens.min(WARM_UP_TOKENS), ..*job };
-    let jobs: Vec<Job> = load.jobs[..together.min(load.jobs.len())].iter().map(short).collect();
+    let short =
+        |job: &SimulatedRequest| SimulatedRequest { output_tokens: job.output_tokens.min(WARM_UP_TOKENS), ..*job };
+    let jobs: Vec<SimulatedRequest> = load.jobs[..together.min(load.jobs.len())].iter().map(short).collect();
     for jobs in [&jobs[..1.min(jobs.len())], &jobs] {
         let arrivals = Arrivals::Open { at_ms: vec![0.0; jobs.len()] };
         run(engine, &PlayedLoad { jobs, arrivals: &arrivals, until: None, ..*load }, played)?;
@@ -135,7 +136,12 @@ pub fn run(
 }
 
 /// A request with the acceptance of its text.
-fn request(engine: &Engine, job: &Job, played: Option<&PlayedAcceptance>, numbers: &mut StdRng) -> Request {
+fn request(
+    engine: &Engine,
+    job: &SimulatedRequest,
+    played: Option<&PlayedAcceptance>,
+    numbers: &mut StdRng,
+) -> Request {
     let vocabulary = engine.capacity().vocab_size as u32;
     Request {
         input_ids: (0..job.prompt_tokens).map(|_| numbers.random_range(0..vocabulary)).collect(),
@@ -318,9 +324,9 @@ mod tests {
     use crate::{
         fixtures::demo,
         forecast::{
-            Simulation,
+            SimulatedWorkload,
             costs::StepCosts,
-            policy::{Row, Table},
+            policy::{PolicyTable, PolicyTableRow},
             simulate_policy,
         },
     };
@@ -350,12 +356,12 @@ mod tests {
     fn decisions(
         engine: &mut Engine,
         drafts: &Drafts,
-        table: &Table,
-        jobs: &[Job],
+        table: &PolicyTable,
+        jobs: &[SimulatedRequest],
         arrivals: &Arrivals,
     ) -> [Vec<(TreeShape, usize)>; 2] {
-        let rows: Vec<TableRow> = (table.rows().iter())
-            .map(|row| TableRow {
+        let rows: Vec<SimulatedRow> = (table.rows().iter())
+            .map(|row| SimulatedRow {
                 batch: row.batch,
                 context: row.context.is_finite().then_some(row.context),
                 shape: row.shape,
@@ -378,7 +384,7 @@ mod tests {
         let measured = run.finish(engine).expect("it ends");
         let setup = setup(engine);
         let times = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into();
-        let simulation = Simulation { jobs, arrivals, setup: &setup, drafts, times: &times, until: None };
+        let simulation = SimulatedWorkload { jobs, arrivals, setup: &setup, drafts, times: &times, until: None };
         let simulated = simulate_policy(&simulation, &mut table.clone()).expect("it is simulated");
         let of_rounds = |one: &crate::forecast::Stretch| vec![(one.shape, one.batch); one.rounds as usize];
         let decided = simulated.stretches.iter().flat_map(of_rounds).collect();
@@ -393,16 +399,17 @@ mod tests {
     }
 
     /// Loads whose batches shrink, and whose requests limit their drafts.
-    fn loads() -> Vec<(Vec<Job>, Arrivals)> {
-        let job = |number: usize| Job {
+    fn loads() -> Vec<(Vec<SimulatedRequest>, Arrivals)> {
+        let job = |number: usize| SimulatedRequest {
             prompt_tokens: 6 + 3 * number,
             output_tokens: 8 + 11 * number,
             text: 0,
             start: 5 * number,
             most_drafts: None,
         };
-        let free: Vec<Job> = (0..6).map(job).collect();
-        let limited: Vec<Job> = free.iter().map(|job| Job { most_drafts: Some(job.start / 5 % 3), ..*job }).collect();
+        let free: Vec<SimulatedRequest> = (0..6).map(job).collect();
+        let limited: Vec<SimulatedRequest> =
+            free.iter().map(|job| SimulatedRequest { most_drafts: Some(job.start / 5 % 3), ..*job }).collect();
         let at_once = || Arrivals::Open { at_ms: vec![0.0; 6] };
         let closed = |batch_size| Arrivals::Closed { batch_size };
         vec![
@@ -415,8 +422,8 @@ mod tests {
         ]
     }
 
-    fn tables() -> Vec<Table> {
-        let row = |batch, context, shape| Row { batch, context, shape };
+    fn tables() -> Vec<PolicyTable> {
+        let row = |batch, context, shape| PolicyTableRow { batch, context, shape };
         let (any, one, two) = (f64::INFINITY, TreeShape::chain(1), TreeShape::chain(2));
         // One of these borders is crossed in each phase of a request.
         let by_context = (12..60).step_by(7).map(|border| {
@@ -427,9 +434,9 @@ mod tests {
                 row(3, any, one),
                 row(4, any, two),
             ];
-            Table::new(rows).expect("rows")
+            PolicyTable::new(rows).expect("rows")
         });
-        [Table::fixed(TreeShape::OFF), Table::fixed(two)].into_iter().chain(by_context).collect()
+        [PolicyTable::fixed(TreeShape::OFF), PolicyTable::fixed(two)].into_iter().chain(by_context).collect()
     }
 
     /// Policies see the same batches and contexts in both, rounds accept the same drafts, and

@@ -60,7 +60,7 @@ impl Guide {
     }
 
     /// The part about a draft.
-    pub fn of_draft(&self, name: &str) -> Option<&Self> {
+    pub fn for_draft(&self, name: &str) -> Option<&Self> {
         self.each().find(|one| one.draft == name)
     }
 
@@ -127,7 +127,7 @@ pub struct AcceptanceRow {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundTimeSummary {
     /// The fitted parameters.
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<FittedParameter>,
     /// Leave-one-out errors, relative.
     pub error: GuideErrors,
     /// The timed points, each with its leave-one-out prediction.
@@ -136,7 +136,7 @@ pub struct RoundTimeSummary {
 
 /// A fitted parameter of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Parameter {
+pub struct FittedParameter {
     /// Such as "weights of the target".
     pub name: String,
     /// Its value, in `unit`.

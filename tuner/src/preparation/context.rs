@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Ready,
-    request::{Progress, SweepRequest},
+    request::{SweepProgress, SweepRequest},
 };
 
 /// What the stages of a sweep in progress share, made once from its request.
@@ -23,7 +23,7 @@ pub struct SweepContext<'a> {
     /// Set by another thread when the user requests a stop, or at a limit of time.
     pub interrupted: &'a AtomicBool,
     /// Told of each step.
-    pub progress: &'a mut dyn Progress,
+    pub progress: &'a mut dyn SweepProgress,
 }
 
 impl<'a> SweepContext<'a> {
@@ -32,7 +32,7 @@ impl<'a> SweepContext<'a> {
         request: &'a SweepRequest<'_>,
         ready: Ready,
         interrupted: &'a AtomicBool,
-        progress: &'a mut dyn Progress,
+        progress: &'a mut dyn SweepProgress,
     ) -> Self {
         let SweepRequest { out, resume, keep_states, .. } = request;
         Self { ready, out, resume: *resume, keep_states: *keep_states, interrupted, progress }

@@ -23,7 +23,7 @@ use crate::{
     results::{outcome, selection::Comparison},
     space::{Expanded, LeftOut, expand, settings, together},
     strategy::{self, Experiment, Shard},
-    trials::{configuration::TableRow, record::Role},
+    trials::{configuration::TableRow, record::CandidateRole},
 };
 
 /// What a sweep measures, and on what: all that decides its meaning.
@@ -108,14 +108,14 @@ impl SweepInputs {
     pub fn experiment(&self, space: &mut Expanded) -> Result<Experiment, TunerError> {
         let file = &self.file;
         if let Some(shard) = self.shard {
-            space.entrants = shard.of(&space.entrants);
+            space.entrants = shard.select(&space.entrants);
         }
         let experiment = Experiment {
             entrants: space.entrants.clone(),
             loads: settings::loads(file),
             repeats: file.search.repeats,
             metric: file.objective.metric,
-            looks: Comparison::of(file).looks,
+            looks: Comparison::from_sweep(file).looks,
             restarts: !file.system.is_in_process(),
         };
         strategy::check(&file.search, &experiment)?;
@@ -275,7 +275,7 @@ pub fn first(drafts: &[(String, EngineOptions)]) -> Result<(String, EngineOption
 fn only_chains(space: &mut Expanded, algorithm: &str) {
     space.entrants.retain(|one| one.configuration.shape.topk <= 1);
     if vllm_method(algorithm).is_none_or(|method| !method.has_default) {
-        let defaults = space.entrants.iter_mut().filter(|one| one.role == Role::EngineDefault);
-        defaults.for_each(|one| one.role = Role::Candidate);
+        let defaults = space.entrants.iter_mut().filter(|one| one.role == CandidateRole::EngineDefault);
+        defaults.for_each(|one| one.role = CandidateRole::Candidate);
     }
 }

@@ -32,7 +32,7 @@ pub struct SweepRequest<'a> {
 }
 
 /// Reports progress while a sweep runs.
-pub trait Progress {
+pub trait SweepProgress {
     /// The plan is known: this many trials, of which `done` are already measured.
     fn planned(&mut self, _planned: Planned, _done: usize) {}
     /// This many trials are requested in addition to the plan; some of them may already be

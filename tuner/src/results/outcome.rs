@@ -60,7 +60,7 @@ pub fn tuned(
         ranking.iter().filter_map(|ranking| Some((ranking, best_with(ranking, &start)?))).collect();
     // An engine has one draft; without speculation everywhere, the first one is as good as any.
     let (whole, file) = (file, &file.for_draft(&start.draft));
-    let guide = guide.and_then(|guide| guide.of_draft(&start.draft));
+    let guide = guide.and_then(|guide| guide.for_draft(&start.draft));
     let policy = policy(file, &start, &winners, guide);
     let knobs = &start.knobs;
     let largest = policy.last()?.max_running_batch;
@@ -77,7 +77,7 @@ pub fn tuned(
         written_by: fingerprint.engine.clone(),
         warnings: (workload::warning(file, folder).into_iter())
             .chain(warnings::warning_of_models(&file.models))
-            .chain(warnings::of(ranking))
+            .chain(warnings::warnings_of_loads(ranking))
             .chain(warnings::warnings_of_other_drafts(&winners))
             .collect(),
         models: TunedModels {
@@ -266,7 +266,7 @@ fn policy(
     // Only open loops were measured, whose batches vary, so one row covers all.
     let largest = start.knobs.max_running_requests.unwrap_or_else(|| max_running_requests(file, &[]));
     if winner.configuration.table.is_empty() {
-        let whole = TableRow::of_batch(largest, winner.configuration.shape);
+        let whole = TableRow::for_any_context(largest, winner.configuration.shape);
         return row(ranking, winner, &whole).into_iter().collect();
     }
     winner.configuration.table.iter().filter_map(|one| row(ranking, winner, one)).collect()

@@ -33,7 +33,8 @@ use crate::{
     trials::{
         configuration::{Configuration, TrialLoad},
         record::{
-            Exclusion, Measurement, Record, Role, Trial, TrialOrigin, TrialSpread, VALUES_FOR_P90, VALUES_FOR_P99,
+            CandidateRole, Exclusion, Measurement, Record, Trial, TrialOrigin, TrialSpread, VALUES_FOR_P90,
+            VALUES_FOR_P99,
         },
     },
 };
@@ -44,7 +45,7 @@ pub struct Ranked {
     /// The configuration.
     pub configuration: Configuration,
     /// Why it is in the race.
-    pub role: Role,
+    pub role: CandidateRole,
     /// Number of measured repeats.
     pub repeats: usize,
     /// Why it failed, if no repeat was measured.
@@ -204,7 +205,7 @@ pub struct Disturbance {
 
 impl Comparison {
     /// The comparison that a sweep file asks for.
-    pub fn of(file: &SweepFile) -> Self {
+    pub fn from_sweep(file: &SweepFile) -> Self {
         let looks = match file.search.until {
             // A guided search in process repeats what its first repeats leave open.
             Until::Repeats if file.search.strategy == StrategyName::Guided && file.system.is_in_process() => {
@@ -290,14 +291,15 @@ impl LoadRanking {
     /// speculation if that was measured too. A table does not count as one of its shapes.
     pub fn score(&self, configuration: &Configuration) -> Option<f64> {
         let entry = self.entries.iter().find(|entry| entry.configuration == *configuration)?;
-        let has_baseline = self.entries.iter().any(|entry| entry.role == Role::NoSpeculation && entry.repeats > 0);
+        let has_baseline =
+            self.entries.iter().any(|entry| entry.role == CandidateRole::NoSpeculation && entry.repeats > 0);
         // Speedups are paired within blocks, so they are steadier than medians of absolute rates.
         let score = if has_baseline { entry.speedup?.median } else { entry.score(self.metric) };
         Some(score).filter(|score| *score > 0.0)
     }
 
     /// Why a trial takes no part in the comparisons of this load; `None` for one that does, that
-    /// failed, or that is a [`Role::Probe`].
+    /// failed, or that is a [`CandidateRole::Probe`].
     pub fn exclusion(&self, record: &Record) -> Option<Exclusion> {
         self.excluded.iter().find(|one| one.is_of(record)).map(|one| one.reason)
     }
@@ -347,7 +349,7 @@ impl Uncertainty {
 /// one. With [`Looks::Every`] the level holds for all looks at a growing journal together, also if
 /// consecutive repeats of a configuration resemble each other.
 ///
-/// Trials that were measured only to learn costs ([`Role::Probe`]) are not ranked.
+/// Trials that were measured only to learn costs ([`CandidateRole::Probe`]) are not ranked.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, comparison: impl Into<Comparison>) -> Vec<LoadRanking> {
     let comparison = comparison.into();
     let mut races: BTreeMap<TrialLoad, ConfigurationRace<'_>> = BTreeMap::new();
@@ -375,7 +377,7 @@ struct RankedPlace<'a> {
 /// The trials that are ranked, each with its block and its start.
 fn placed<'a>(records: impl IntoIterator<Item = &'a Record>, looks: Looks) -> impl Iterator<Item = RankedPlace<'a>> {
     // Probes teach the model of times; their settings are no candidates.
-    let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
+    let records: Vec<&Record> = records.into_iter().filter(|record| record.role != CandidateRole::Probe).collect();
     let in_order = blocks::in_order(&records);
     let blocks = blocks::blocks(&records, &in_order, looks.repeats_per_block());
     let starts = starts::starts(&records, &in_order);
@@ -428,11 +430,12 @@ fn off_row(race: &ConfigurationRace<'_>) -> Option<usize> {
     race.keys().position(|one| one.is_off() && one.is_plain())
 }
 
-/// The trials under a load that are not ranked ([`Role::Probe`]), by configuration: figures without
-/// comparisons.
+/// The trials under a load that are not ranked ([`CandidateRole::Probe`]), by configuration:
+/// figures without comparisons.
 pub fn probes<'a>(records: impl IntoIterator<Item = &'a Record>, load: TrialLoad) -> Vec<Ranked> {
     let mut probes: ConfigurationRace<'_> = BTreeMap::new();
-    for record in records.into_iter().filter(|record| record.role == Role::Probe && record.trial.load == load) {
+    for record in records.into_iter().filter(|record| record.role == CandidateRole::Probe && record.trial.load == load)
+    {
         probes.entry(&record.trial.configuration).or_default().push(RankedPlace { record, block: 0, start: 0 });
     }
     let is_excluded = |record: &Record| record.measurement().is_some_and(|one| one.exclusion().is_some());
@@ -440,7 +443,7 @@ pub fn probes<'a>(records: impl IntoIterator<Item = &'a Record>, load: TrialLoad
 }
 
 fn is_baseline(trials: &[RankedPlace<'_>]) -> bool {
-    trials.iter().any(|one| one.record.role != Role::Candidate)
+    trials.iter().any(|one| one.record.role != CandidateRole::Candidate)
 }
 
 /// The trials that count in each block, by configuration.
@@ -606,7 +609,7 @@ fn entry(configuration: &Configuration, trials: &[RankedPlace<'_>], is_excluded:
     let failure = trials.iter().find_map(|one| one.record.failure());
     Ranked {
         configuration: configuration.clone(),
-        role: trials.first().map_or(Role::Candidate, |one| one.record.role),
+        role: trials.first().map_or(CandidateRole::Candidate, |one| one.record.role),
         repeats: all.len(),
         failure: failure.filter(|_| all.is_empty()).map(str::to_owned),
         output_tokens_per_s: figure(|one| one.compared().output_tokens_per_s),

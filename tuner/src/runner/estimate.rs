@@ -10,7 +10,7 @@ use engine::{Engine, EngineError};
 use schemas::{sweep::Objective, tree::TreeShape};
 
 use crate::{
-    runner::{self, Ended, TrialOptions},
+    runner::{self, TrialEnd, TrialOptions},
     trials::{
         configuration::{Configuration, TrialLoad},
         record::{Measurement, Trial},
@@ -120,7 +120,7 @@ impl Estimate {
         for load in loads {
             let batch_size = load.batch_size().unwrap_or(most);
             // Another bucket of contexts has another pace.
-            let own = workload.of_load(load);
+            let own = workload.for_load(load);
             let mut bucket = Prober { engine: &mut *prober.engine, workload: &own, measured: None };
             let (pace, from_batch) = match load.contexts() {
                 _ if is_open(&load) => open,
@@ -271,8 +271,8 @@ impl Prober<'_> {
             ended
         });
         match ended {
-            Ok(Ended::Measured(figures)) => Ok(Some(*figures)),
-            Ok(Ended::Interrupted) => Ok(None),
+            Ok(TrialEnd::Measured(figures)) => Ok(Some(*figures)),
+            Ok(TrialEnd::Interrupted) => Ok(None),
             // Everything else is left to the sweep's own trials, which report it with the
             // configuration.
             Err(error @ EngineError::Device(_)) => Err(error),

@@ -18,7 +18,11 @@ pub type PartOfRound = fn(&RoundTiming) -> Option<Duration>;
 ///
 /// # Errors
 /// When no round ran, so that there is nothing to report.
-pub fn of(seen: &Observations, objective: &Objective, simulated: bool) -> Result<Measurement, EngineError> {
+pub fn from_observations(
+    seen: &Observations,
+    objective: &Objective,
+    simulated: bool,
+) -> Result<Measurement, EngineError> {
     let no_round = || {
         EngineError::InvalidRequest(
             "every request ended with its first token, so that no round ran: raise workload.output_length, or set \
@@ -252,7 +256,7 @@ mod tests {
     fn without_stalls_the_steady_figures_are_those_of_the_wall_clock_and_with_them_they_stay() {
         let step = |begin: f64, took: f64| SteadyStep { begin, took, rounds: 1, batch: 4, prompt_tokens: 0 };
         let quiet = Observations { steps: (0..200).map(|at| step(0.01 * f64::from(at), 0.01)).collect(), ..seen() };
-        let figures = of(&quiet, &Objective::default(), false).expect("figures");
+        let figures = from_observations(&quiet, &Objective::default(), false).expect("figures");
         let steady = figures.steady.expect("a closed loop");
         assert!((steady.output_tokens_per_s / figures.output_tokens_per_s - 1.0).abs() < 1e-6, "{steady:?}");
         assert!(
@@ -266,14 +270,14 @@ mod tests {
         stalled.steps[51..].iter_mut().for_each(|step| step.begin += 8.0);
         stalled.served[2].completion.elapsed += Duration::from_secs(8);
         stalled.elapsed += Duration::from_secs(8);
-        let figures = of(&stalled, &Objective::default(), false).expect("figures");
+        let figures = from_observations(&stalled, &Objective::default(), false).expect("figures");
         let after = figures.steady.expect("a closed loop");
         assert_eq!(figures.output_tokens_per_s, 8.4);
         assert!((after.output_tokens_per_s / steady.output_tokens_per_s - 1.0).abs() < 1e-6, "{after:?}");
         assert!((after.latency_ms.max - 1020.0).abs() < 1e-6, "{after:?}");
         assert!((figures.stalls.expect("stalls").of_time - 0.8).abs() < 1e-9, "{:?}", figures.stalls);
         let open = Observations { arrivals: Some(vec![Duration::ZERO, Duration::from_secs(1)]), ..stalled };
-        let figures = of(&open, &Objective::default(), false).expect("figures");
+        let figures = from_observations(&open, &Objective::default(), false).expect("figures");
         assert!(figures.steady.is_none() && figures.exclusion().is_some());
         assert_eq!(figures.arrivals.expect("rates").offered_per_s, 3.0);
         assert_eq!(figures.served_per_s(), Some(3.0), "at most those that were sent after the first");
@@ -286,7 +290,7 @@ mod tests {
 
     #[test]
     fn waiting_counts_from_the_arrival() {
-        let figures = of(&seen(), &Objective::default(), false).expect("figures");
+        let figures = from_observations(&seen(), &Objective::default(), false).expect("figures");
         assert_eq!((figures.time_to_first_token_ms.max, figures.time_to_first_token_ms.min), (150.0, 20.0));
         assert_eq!((figures.latency_ms.median, figures.latency_ms.max), (225.0, 1020.0));
         let gaps = figures.inter_token_ms.expect("gaps");
@@ -300,7 +304,7 @@ mod tests {
     fn only_requests_that_keep_every_limit_count_as_good() {
         let check = |ttft_ms, itl_ms, expected: Option<f64>| {
             let objective = Objective { metric: Metric::Goodput, ttft_ms, itl_ms };
-            let figures = of(&seen(), &objective, false).expect("figures");
+            let figures = from_observations(&seen(), &objective, false).expect("figures");
             assert_eq!(figures.goodput_tokens_per_s, expected, "{objective:?}");
         };
         check(None, None, None);
@@ -315,28 +319,28 @@ mod tests {
 
     #[test]
     fn the_time_of_waiting_for_drafts_is_apart_from_rounds() {
-        assert_eq!(of(&seen(), &Objective::default(), false).expect("figures").draft_wait_ms, None);
+        assert_eq!(from_observations(&seen(), &Objective::default(), false).expect("figures").draft_wait_ms, None);
         let round = |stall| RoundTiming {
             total: Duration::from_millis(5),
             stall: Some(Duration::from_micros(stall)),
             ..RoundTiming::default()
         };
         let seen = Observations { timings: [250, 750, 500].map(round).to_vec(), ..seen() };
-        let figures = of(&seen, &Objective::default(), false).expect("figures");
+        let figures = from_observations(&seen, &Objective::default(), false).expect("figures");
         let waits = figures.draft_wait_ms.expect("the host looks up");
         assert_eq!((waits.median, waits.max, figures.round_ms.max), (0.5, 0.75, 5.0));
     }
 
     #[test]
     fn made_up_acceptance_is_said() {
-        assert!(of(&seen(), &Objective::default(), true).expect("figures").simulated);
-        assert!(!of(&seen(), &Objective::default(), false).expect("figures").simulated);
+        assert!(from_observations(&seen(), &Objective::default(), true).expect("figures").simulated);
+        assert!(!from_observations(&seen(), &Objective::default(), false).expect("figures").simulated);
     }
 
     #[test]
     fn without_a_round_there_is_nothing_to_tell() {
         let seen = Observations { served: vec![served(0, 9, 9, 1)], ..seen() };
-        let words = of(&seen, &Objective::default(), false).expect_err("no round").to_string();
+        let words = from_observations(&seen, &Objective::default(), false).expect_err("no round").to_string();
         assert!(words.contains("raise workload.output_length"), "{words}");
     }
 }

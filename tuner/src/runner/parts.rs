@@ -31,7 +31,7 @@ pub fn time(
     figures: &Measurement,
 ) -> Result<Option<PartsApart>, EngineError> {
     let batch = median_batch(&figures.running_batch).clamp(1, engine.max_running_requests());
-    let context = halfway(&workload.of_load(trial.load), figures);
+    let context = halfway(&workload.for_load(trial.load), figures);
     let shape = policy(&trial.configuration).shape_at(batch, context);
     // A table that turns speculation off at this batch has no parts to time.
     if shape.is_off() && !trial.configuration.is_off() {

@@ -11,7 +11,7 @@ use schemas::{
 };
 
 use super::{
-    Ended, TrialOptions,
+    TrialEnd, TrialOptions,
     drive::{Observations, RequestSource, drive},
     parts, run,
 };
@@ -55,8 +55,8 @@ fn terms<'a>(workload: &'a LoadedWorkload, interrupted: &'a AtomicBool) -> Trial
 
 fn figures(engine: &mut Engine, load: TrialLoad, terms: &TrialOptions<'_>) -> Measurement {
     match run(engine, &trial(load), terms).expect("a trial") {
-        Ended::Measured(figures) => *figures,
-        Ended::Interrupted => panic!("no one interrupted it"),
+        TrialEnd::Measured(figures) => *figures,
+        TrialEnd::Interrupted => panic!("no one interrupted it"),
     }
 }
 
@@ -160,8 +160,8 @@ fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
     assert!(words.contains("only 2 of 4 requests run together: the KV cache has no space for more"), "{words}");
     assert!(engine.is_idle());
     match run(&mut engine, &trial(TrialLoad::RequestRate(Real(5000.0))), &terms).expect("a trial") {
-        Ended::Measured(figures) => assert_eq!((figures.requests, figures.running_batch.len()), (4, 2)),
-        Ended::Interrupted => panic!("no one interrupted it"),
+        TrialEnd::Measured(figures) => assert_eq!((figures.requests, figures.running_batch.len()), (4, 2)),
+        TrialEnd::Interrupted => panic!("no one interrupted it"),
     }
 }
 
@@ -182,7 +182,7 @@ fn parts_of_a_round_are_timed_next_to_a_trial_at_its_batch_and_halfway() {
 
     // In a table the rounds without speculation keep their tokens for the draft; a fixed shape has
     // others.
-    let row = TableRow::of_batch;
+    let row = TableRow::for_any_context;
     let chain = TreeShape::chain(2);
     let table = vec![row(2, TreeShape::OFF), row(8, chain)];
     let mut tabled = trial(TrialLoad::BatchSize(2));

@@ -158,7 +158,7 @@ pub fn describe(
         .filter(|row| is_of(row, api.kind(), info.is_spectune()))
         .map(|row| setting(row, info, metrics, launch.as_ref()))
         .collect();
-    let (host, device) = place::of(api.base(), info.resolved.as_ref());
+    let (host, device) = place::host_and_device(api.base(), info.resolved.as_ref());
     let server = RunningServer {
         url: api.base().to_owned(),
         engine: engine.to_owned(),
@@ -196,9 +196,9 @@ fn is_of(row: &ServerRow, kind: ApiKind, is_spectune: bool) -> bool {
 }
 
 fn setting(row: &ServerRow, info: &ServerInfo, metrics: Option<&Metrics>, launch: Option<&Launch>) -> ServerSetting {
-    let reported = of_server(row, info).map(|value| (value, SettingSource::Server));
+    let reported = from_server(row, info).map(|value| (value, SettingSource::Server));
     let measured = || from_metrics(row, info, metrics).map(|value| (value, SettingSource::Metrics));
-    let given = || launch.and_then(|launch| of_launch(row, launch)).map(|value| (value, SettingSource::Launch));
+    let given = || launch.and_then(|launch| from_launch(row, launch)).map(|value| (value, SettingSource::Launch));
     let (value, from) = match reported.or_else(measured).or_else(given) {
         Some((value, from)) => (Some(value), from),
         None => (None, SettingSource::Unknown),
@@ -206,7 +206,7 @@ fn setting(row: &ServerRow, info: &ServerInfo, metrics: Option<&Metrics>, launch
     ServerSetting { name: row.name.to_owned(), value, from }
 }
 
-fn of_server(row: &ServerRow, info: &ServerInfo) -> Option<String> {
+fn from_server(row: &ServerRow, info: &ServerInfo) -> Option<String> {
     let vllm = info.resolved.as_ref().and_then(|answer| answer.get("vllm_config"));
     let found = match (&info.resolved, vllm) {
         (_, Some(config)) if row.vllm.starts_with("/speculative_config") && config["speculative_config"].is_null() => {
@@ -244,7 +244,7 @@ fn from_metrics(row: &ServerRow, info: &ServerInfo, metrics: Option<&Metrics>) -
     }
 }
 
-fn of_launch(row: &ServerRow, launch: &Launch) -> Option<String> {
+fn from_launch(row: &ServerRow, launch: &Launch) -> Option<String> {
     if launch.engine == Engine::Vllm {
         let speculation = launch.vllm_speculation();
         return match row.name {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Host and device of a server at a URL.
-pub fn of(url: &str, answer: Option<&Value>) -> (String, Option<String>) {
+pub fn host_and_device(url: &str, answer: Option<&Value>) -> (String, Option<String>) {
     let (name, port) = host_and_port(url);
     let here = machine::host();
     let is_here = is_local(&name) || name == here;

@@ -104,7 +104,7 @@ impl PromptPool {
 
     /// Number of prompts that all trials of a start need.
     pub fn each_start(&self) -> usize {
-        let each: usize = self.loads.iter().map(|load| self.of_load(*load)).sum();
+        let each: usize = self.loads.iter().map(|load| self.requests_for(*load)).sum();
         each.saturating_mul(self.repeats)
     }
 
@@ -113,10 +113,10 @@ impl PromptPool {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn draw(&self, start: usize, repeat: usize, load: usize) -> Result<Draw, TunerError> {
-        let each: usize = self.loads.iter().map(|load| self.of_load(*load)).sum();
-        let before: usize = self.loads.iter().take(load).map(|load| self.of_load(*load)).sum();
+        let each: usize = self.loads.iter().map(|load| self.requests_for(*load)).sum();
+        let before: usize = self.loads.iter().take(load).map(|load| self.requests_for(*load)).sum();
         let offset = start * self.each_start() + repeat * each + before;
-        let count = self.of_load(self.loads[load]);
+        let count = self.requests_for(self.loads[load]);
         let seed = self.workload.seed.wrapping_add(offset as u64);
         let (requests, common, repeated, recorded) = match self.pool.as_slice() {
             [] => {
@@ -166,7 +166,7 @@ impl PromptPool {
     }
 
     /// Number of requests of a trial: at least as many as run together.
-    fn of_load(&self, load: TrialLoad) -> usize {
+    fn requests_for(&self, load: TrialLoad) -> usize {
         self.workload.requests.max(load.batch_size().unwrap_or_default())
     }
 }

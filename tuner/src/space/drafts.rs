@@ -1,7 +1,7 @@
 //! The space of a sweep of several drafts: their spaces side by side.
 
 use super::{Candidate, Expanded};
-use crate::trials::record::Role;
+use crate::trials::record::CandidateRole;
 
 /// A draft that takes no part, since it cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ pub fn together(parts: Vec<(String, Expanded)>, left_out: Vec<LeftOut>) -> Expan
     }
     // The sorts are stable: drafts keep the order of the file.
     let order = |one: &Candidate| match one.role {
-        Role::NoSpeculation => 0,
-        Role::EngineDefault => 1,
-        Role::Current => 2,
-        Role::Candidate | Role::Probe => 3,
+        CandidateRole::NoSpeculation => 0,
+        CandidateRole::EngineDefault => 1,
+        CandidateRole::Current => 2,
+        CandidateRole::Candidate | CandidateRole::Probe => 3,
     };
     all.entrants.sort_by_key(order);
     all.entrants.sort_by_key(|one| !one.configuration.knobs.are_default());
@@ -93,7 +93,7 @@ mod tests {
                 "two 1,1,2 page_size=16",
             ]
         );
-        let defaults = all.entrants.iter().filter(|one| one.role == Role::EngineDefault).count();
+        let defaults = all.entrants.iter().filter(|one| one.role == CandidateRole::EngineDefault).count();
         assert_eq!(defaults, 2);
         all.leave_out("one", "no such file");
         assert_eq!(all.skipped(), ["draft one takes no part: no such file"]);

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::trials::{
         configuration::{Configuration, TableRow},
-        record::Role,
+        record::CandidateRole,
     };
 
     fn file(more: &str) -> SweepFile {
@@ -103,9 +103,9 @@ mod tests {
 
     #[test]
     fn as_many_run_together_as_any_load_needs() {
-        let row = |max_running_batch| TableRow::of_batch(max_running_batch, TreeShape::OFF);
+        let row = |max_running_batch| TableRow::for_any_context(max_running_batch, TreeShape::OFF);
         let table = Configuration { table: vec![row(4), row(64)], ..Configuration::from_shape(TreeShape::OFF) };
-        let entrants = [Candidate { configuration: table, role: Role::Candidate }];
+        let entrants = [Candidate { configuration: table, role: CandidateRole::Candidate }];
         let check = |more: &str, entrants: &[Candidate], expected: usize| {
             assert_eq!(max_running_requests(&file(more), entrants), expected, "{more}");
         };

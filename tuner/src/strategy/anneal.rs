@@ -18,7 +18,7 @@ use crate::{
     space::Candidate,
     trials::{
         configuration::{Configuration, TrialLoad},
-        record::{Outcome, Role, Trial},
+        record::{CandidateRole, Outcome, Trial},
     },
 };
 
@@ -153,7 +153,7 @@ fn finalists(search: &Search, experiment: &Experiment, load: TrialLoad, bench: &
     let Means { finalists, .. } = Means::from_search(search, experiment);
     let standing = experiment.standing(bench.history(), load);
     let best = standing.into_iter().flat_map(|ranking| ranking.entries);
-    let best = best.filter(|entry| entry.repeats > 0 && entry.role == Role::Candidate);
+    let best = best.filter(|entry| entry.repeats > 0 && entry.role == CandidateRole::Candidate);
     let best: Vec<Configuration> = best.map(|entry| entry.configuration).take(finalists).collect();
     let chosen =
         |one: &&Candidate| experiment.baselines().any(|other| other == *one) || best.contains(&one.configuration);

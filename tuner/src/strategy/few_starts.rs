@@ -34,7 +34,7 @@ use crate::{
     statistics::median,
     trials::{
         configuration::{Configuration, TrialLoad},
-        record::{Record, Role},
+        record::{CandidateRole, Record},
     },
 };
 
@@ -188,7 +188,7 @@ fn settings(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), 
 }
 
 fn probe(table: &Configuration) -> Candidate {
-    Candidate { configuration: table.clone(), role: Role::Probe }
+    Candidate { configuration: table.clone(), role: CandidateRole::Probe }
 }
 
 /// The starts of a search so far.
@@ -229,7 +229,7 @@ impl Begun {
         bench: &mut dyn TrialRunner,
     ) -> Result<(), SearchStop> {
         let one = std::slice::from_ref(start);
-        if start.role != Role::Probe {
+        if start.role != CandidateRole::Probe {
             for trial in listed::grouped(one, &experiment.loads, experiment.repeats) {
                 bench.measure(&trial)?;
             }
@@ -371,7 +371,7 @@ fn best_open<'a>(
     within: f64,
 ) -> Option<&'a Candidate> {
     let best = |load: TrialLoad| {
-        let of_load = history.iter().filter(|record| record.trial.load == load && record.role != Role::Probe);
+        let of_load = history.iter().filter(|record| record.trial.load == load && record.role != CandidateRole::Probe);
         let of_load = of_load.filter_map(Record::measurement);
         of_load.map(|figures| figures.output_tokens_per_s).fold(0.0, f64::max)
     };
@@ -398,7 +398,7 @@ fn most_telling<'a>(
         batches.iter().map(|batch| terms(shape, *batch, length)).collect()
     };
     let spanned: Vec<_> = points.iter().map(|point| terms(point.shape, point.batch, point.accept_length)).collect();
-    let candidates = open.iter().filter(|one| one.role == Role::Candidate && one.configuration.is_plain());
+    let candidates = open.iter().filter(|one| one.role == CandidateRole::Candidate && one.configuration.is_plain());
     let candidates: Vec<_> = candidates.map(|one| (*one, of(one))).collect();
     // Terms are scaled by their maximum, so that hundreds of rows weigh no more than one branching
     // tree.

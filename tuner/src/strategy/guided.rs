@@ -13,7 +13,7 @@ use crate::{
     space::Candidate,
     trials::{
         configuration::{Configuration, TrialLoad},
-        record::{Record, Role, Trial},
+        record::{CandidateRole, Record, Trial},
     },
 };
 
@@ -68,7 +68,7 @@ fn field(search: &Search, experiment: &Experiment, predictions: &[Prediction], l
     let best: Vec<&Configuration> =
         best.iter().take(search.candidates).map(|(prediction, _)| &prediction.configuration).collect();
     let chosen = |one: &&Candidate| {
-        one.role != Role::Candidate
+        one.role != CandidateRole::Candidate
             || (!one.configuration.table.is_empty() && one.configuration.knobs.are_default())
             || best.contains(&&one.configuration)
             // What cannot be predicted is measured, or a sweep could never choose it.
@@ -91,7 +91,7 @@ fn by_prediction<'a>(
     predictions: &'a [Prediction],
     load: TrialLoad,
 ) -> Vec<(&'a Prediction, f64)> {
-    let candidates = || experiment.entrants.iter().filter(|one| one.role == Role::Candidate);
+    let candidates = || experiment.entrants.iter().filter(|one| one.role == CandidateRole::Candidate);
     let enters = |configuration: &Configuration| candidates().any(|one| one.configuration == *configuration);
     let mut scored: Vec<(&Prediction, f64)> = predictions
         .iter()
@@ -179,8 +179,9 @@ fn first_score(
 fn hopeful(experiment: &Experiment, load: TrialLoad, field: &[Candidate], history: &[Record]) -> Vec<Candidate> {
     let score = |one: &Candidate| first_score(experiment, load, &one.configuration, history).map(f64::ln);
     let best = field.iter().filter_map(score).fold(f64::NEG_INFINITY, f64::max);
-    let keep =
-        |one: &&Candidate| one.role != Role::Candidate || score(one).is_some_and(|score| score >= best - HOPELESS);
+    let keep = |one: &&Candidate| {
+        one.role != CandidateRole::Candidate || score(one).is_some_and(|score| score >= best - HOPELESS)
+    };
     field.iter().filter(keep).cloned().collect()
 }
 
@@ -212,7 +213,8 @@ fn tell_apart(experiment: &Experiment, load: TrialLoad, bench: &mut dyn TrialRun
     if open_first.len() < 2 {
         return Ok(true);
     }
-    let repeated = |one: &&Candidate| one.role == Role::NoSpeculation || open_first.contains(&one.configuration);
+    let repeated =
+        |one: &&Candidate| one.role == CandidateRole::NoSpeculation || open_first.contains(&one.configuration);
     let repeated: Vec<Candidate> = experiment.entrants.iter().filter(repeated).cloned().collect();
     for trial in interleaved(&repeated, &[load], experiment.repeats..experiment.repeats + MORE_REPEATS) {
         bench.measure(&trial)?;

@@ -8,7 +8,7 @@ use crate::{
     space::Candidate,
     trials::{
         configuration::{Configuration, Knobs, TrialLoad},
-        record::{Role, Trial},
+        record::{CandidateRole, Trial},
     },
 };
 
@@ -29,7 +29,7 @@ pub fn grid(experiment: &Experiment) -> Vec<Trial> {
 /// measured with all repeats.
 pub fn random(search: &Search, experiment: &Experiment) -> Vec<Trial> {
     let (mut chosen, mut rest): (Vec<_>, Vec<_>) =
-        experiment.entrants.iter().cloned().partition(|one| one.role != Role::Candidate);
+        experiment.entrants.iter().cloned().partition(|one| one.role != CandidateRole::Candidate);
     rest.shuffle(&mut StdRng::seed_from_u64(search.seed));
     if let Some(trials) = search.trials {
         let each = (experiment.loads.len() * experiment.repeats).max(1);
@@ -69,7 +69,7 @@ pub fn grouped(entrants: &[Candidate], loads: &[TrialLoad], repeats: usize) -> V
         repeats.flat_map(each).collect()
     };
     // The second start is worth it only if other starts come in between.
-    let splits = |one: &Candidate| one.role == Role::NoSpeculation && repeats > 1 && entrants.len() > 2;
+    let splits = |one: &Candidate| one.role == CandidateRole::NoSpeculation && repeats > 1 && entrants.len() > 2;
     for one in entrants {
         let first = if splits(one) { repeats.div_ceil(2) } else { repeats };
         trials.extend(of(one, 0..first));
@@ -134,11 +134,11 @@ mod tests {
             role,
         };
         let entrants = [
-            of("", TreeShape::OFF, Role::NoSpeculation),
-            of("a", TreeShape::chain(3), Role::EngineDefault),
-            of("b", TreeShape::chain(3), Role::EngineDefault),
-            of("a", TreeShape::chain(1), Role::Candidate),
-            of("b", TreeShape::chain(1), Role::Candidate),
+            of("", TreeShape::OFF, CandidateRole::NoSpeculation),
+            of("a", TreeShape::chain(3), CandidateRole::EngineDefault),
+            of("b", TreeShape::chain(3), CandidateRole::EngineDefault),
+            of("a", TreeShape::chain(1), CandidateRole::Candidate),
+            of("b", TreeShape::chain(1), CandidateRole::Candidate),
         ];
         let trials = interleaved(&entrants, &[TrialLoad::BatchSize(1)], 0..3);
         for repeat in trials.chunk_by(|a, b| a.repeat == b.repeat) {

@@ -13,7 +13,7 @@ use crate::{
     space::Candidate,
     trials::{
         configuration::{Configuration, TrialLoad},
-        record::{Role, Trial},
+        record::{CandidateRole, Trial},
     },
 };
 
@@ -87,7 +87,7 @@ impl Further<'_> {
                 requested.extend(incomplete(&ranking, self.experiment.repeats));
             }
             let entrants = self.experiment.entrants.iter();
-            let is_off = |one: &Candidate| one.role == Role::NoSpeculation && !requested.is_empty();
+            let is_off = |one: &Candidate| one.role == CandidateRole::NoSpeculation && !requested.is_empty();
             let all = entrants.filter(|one| requested.contains(&one.configuration) || is_off(one)).cloned();
             (*load, !open.is_empty(), all.collect())
         };

@@ -59,9 +59,9 @@ impl TrialRunner for MadeUp {
 
 fn record(trial: &Trial, rate: f64) -> Record {
     let role = match trial.configuration.is_off() {
-        true => Role::NoSpeculation,
-        false if trial.configuration.shape == TreeShape::chain(3) => Role::EngineDefault,
-        false => Role::Candidate,
+        true => CandidateRole::NoSpeculation,
+        false if trial.configuration.shape == TreeShape::chain(3) => CandidateRole::EngineDefault,
+        false => CandidateRole::Candidate,
     };
     synthetic::record(trial.clone(), role, rate)
 }
@@ -265,10 +265,10 @@ proptest! {
     #[test]
     fn shards_cover_the_race_and_share_only_the_baselines(count in 1_usize..9) {
         let all = experiment(1, false).entrants;
-        let shards: Vec<Vec<Candidate>> = (1..=count).map(|index| Shard { index, count }.of(&all)).collect();
+        let shards: Vec<Vec<Candidate>> = (1..=count).map(|index| Shard { index, count }.select(&all)).collect();
         for one in &all {
             let times = shards.iter().filter(|shard| shard.contains(one)).count();
-            prop_assert_eq!(times, if one.role == Role::Candidate { 1 } else { count });
+            prop_assert_eq!(times, if one.role == CandidateRole::Candidate { 1 } else { count });
         }
     }
 }

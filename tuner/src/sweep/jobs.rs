@@ -18,7 +18,7 @@ use schemas::{
     tree::{NodeSource, TreeShape},
 };
 
-use crate::{TunerError, space::expand, trials::record::Role};
+use crate::{TunerError, space::expand, trials::record::CandidateRole};
 
 /// Default maximum number of shards. It is low because each shard measures the baselines too.
 const MOST_SHARDS: usize = 8;
@@ -182,7 +182,7 @@ fn configurations(file: &SweepFile, path: &Path) -> usize {
     let of_one = |file: &SweepFile| {
         let nodes = NodeSource::named(&file.models.algorithm);
         let entrants = expand(&file.space, &file.knobs, &[], nodes, default).entrants;
-        let candidates = entrants.iter().filter(|one| one.role == Role::Candidate).count();
+        let candidates = entrants.iter().filter(|one| one.role == CandidateRole::Candidate).count();
         candidates.saturating_add(file.space.tables.len())
     };
     file.each_draft().iter().fold(0_usize, |sum, one| sum.saturating_add(of_one(&one.file))).max(1)

@@ -102,7 +102,7 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
     let mut notes: Vec<String> = sources.iter().filter_map(damage).collect();
     copy_guide(&sources, &header, out)?;
     copy_texts(&sources, &header, out, &mut notes)?;
-    let ranking = rank(&records, Comparison::of(&header.file));
+    let ranking = rank(&records, Comparison::from_sweep(&header.file));
     let tuned = tuned::write(&sources, &header, &ranking, out, &mut notes)?;
     let missing = plan::missing(&headers);
     Ok(MergeSummary { trials, pooled: records.len() - trials, repeated, planned, missing, ranking, tuned, notes })

@@ -16,14 +16,14 @@ use external::{ServerError, api::ServerInfo};
 use schemas::sweep::{StrategyName, SweepFile};
 
 use super::{
-    Progress, SweepInputs, SweepRequest, SweepSummary, check_continues, finish, header, open, planned,
+    SweepInputs, SweepProgress, SweepRequest, SweepSummary, check_continues, finish, header, open, planned,
     system_bench::{BenchControl, SweepField, SystemBench},
 };
 use crate::{
     TunerError, guidance,
     prediction::{
         acceptance,
-        guide::{self, AcceptanceTable, Guide, GuideCost, GuideErrors, Parameter, RoundTimeSummary, TimedPoint},
+        guide::{self, AcceptanceTable, FittedParameter, Guide, GuideCost, GuideErrors, RoundTimeSummary, TimedPoint},
         latency::additive::{AdditiveModel, Observation},
     },
     preparation::{self, Ready, context::SweepContext},
@@ -43,7 +43,7 @@ use crate::{
 
 /// Runs the sweep. Its time counts from the first server that is ready: how long a first start
 /// takes says nothing about how long the user wants to measure, and it has a limit of its own.
-pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
+pub fn run(request: &SweepRequest<'_>, progress: &mut dyn SweepProgress) -> Result<SweepSummary, TunerError> {
     let begun = OnceLock::new();
     let limit = TimeLimit::new(request.inputs.file.search.seconds, request.interrupted, &begun);
     limit.bound(|stop| run_within(request, stop, limit, progress))
@@ -53,7 +53,7 @@ fn run_within(
     request: &SweepRequest<'_>,
     stop: &AtomicBool,
     limit: TimeLimit<'_>,
-    progress: &mut dyn Progress,
+    progress: &mut dyn SweepProgress,
 ) -> Result<SweepSummary, TunerError> {
     let SweepInputs { file, .. } = &request.inputs;
     // Before anything slow.
@@ -177,7 +177,7 @@ fn plan_of(SweepInputs { file, folder, .. }: &SweepInputs, space: &Expanded) -> 
 ///
 /// # Errors
 /// When a start would fail.
-fn check_files(plan: &LaunchPlan, file: &SweepFile, progress: &mut dyn Progress) -> Result<(), TunerError> {
+fn check_files(plan: &LaunchPlan, file: &SweepFile, progress: &mut dyn SweepProgress) -> Result<(), TunerError> {
     for lookup in look_up(plan, &file.system) {
         if let Some(reason) = lookup.refusal() {
             return Err(TunerError::Configuration(reason));
@@ -207,7 +207,7 @@ fn tables(
     experiment: &Experiment,
     acceptance: &AcceptanceTable,
     system: &dyn System,
-    progress: &mut dyn Progress,
+    progress: &mut dyn SweepProgress,
 ) -> Vec<Configuration> {
     let tables = strategy::rotations(experiment, acceptance);
     match tables.first().map_or(Ok(()), |first| system.supports(first)) {
@@ -263,7 +263,7 @@ fn guide_of(
         Some(TimedPoint { shape, batch, context: 0, measured_ms, left_out_ms: left_out_ms? })
     });
     let parameters = model?.parameters();
-    let parameter = |(name, value)| Parameter { name: format!("cost of {name}"), value, unit: "ms".into() };
+    let parameter = |(name, value)| FittedParameter { name: format!("cost of {name}"), value, unit: "ms".into() };
     Some(Guide {
         format: guide::FORMAT,
         fingerprint: fingerprint.clone(),

@@ -15,7 +15,7 @@ use crate::{
 
 /// A value of a sweep file that a sweep refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct SweepRefusal {
     /// The key.
     pub key: &'static [&'static str],
     /// The element of the list at the key.
@@ -26,7 +26,7 @@ pub struct Refusal {
     pub help: Option<String>,
 }
 
-impl Refusal {
+impl SweepRefusal {
     fn at(key: &'static [&'static str], reason: impl ToString) -> Self {
         Self { key, element: None, reason: reason.to_string(), help: None }
     }
@@ -34,16 +34,16 @@ impl Refusal {
 
 /// Checks models, prompts and space of a sweep file whose files and models exist. Only headers of
 /// checkpoints are read. Paths are relative to `folder`.
-pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
+pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<SweepRefusal> {
     let inputs = SweepInputs { file: file.clone(), folder: folder.to_owned(), shard: None, device: None };
     let mut refusals = Vec::new();
     let imported = match inputs.imported() {
         Ok(imported) => imported,
-        Err(error) => return vec![Refusal::at(&["models", "acceptance"], error)],
+        Err(error) => return vec![SweepRefusal::at(&["models", "acceptance"], error)],
     };
     for (at, path) in file.space.tables.iter().enumerate() {
         if let Err(error) = inputs.table(path) {
-            refusals.push(Refusal { element: Some(at), ..Refusal::at(&["space", "tables"], error) });
+            refusals.push(SweepRefusal { element: Some(at), ..SweepRefusal::at(&["space", "tables"], error) });
         }
     }
     // Every later check reads the tables, and would report the same again.
@@ -52,10 +52,10 @@ pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
     }
     let mut space = match inputs.space(imported.as_ref()) {
         Ok(space) => space,
-        Err(error) => return vec![Refusal::at(model_key(file), error)],
+        Err(error) => return vec![SweepRefusal::at(model_key(file), error)],
     };
     match inputs.options(&space) {
-        Err(error) => refusals.push(Refusal::at(&["engine"], error)),
+        Err(error) => refusals.push(SweepRefusal::at(&["engine"], error)),
         Ok(options) => {
             if file.models.model_shape.is_none() {
                 // Of several drafts, one that cannot be loaded only takes no part.
@@ -66,9 +66,9 @@ pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
             }
         }
     }
-    refusals.extend(server::refusal(&file.system).map(|reason| Refusal::at(&["system", "command"], reason)));
+    refusals.extend(server::refusal(&file.system).map(|reason| SweepRefusal::at(&["system", "command"], reason)));
     let experiment = inputs.experiment(&mut space);
-    refusals.extend(experiment.err().map(|error| Refusal::at(&["search", "trials"], error)));
+    refusals.extend(experiment.err().map(|error| SweepRefusal::at(&["search", "trials"], error)));
     refusals
 }
 
@@ -78,26 +78,26 @@ fn model_key(file: &SweepFile) -> &'static [&'static str] {
 
 /// What is wrong with the models, if spectune's own engine runs them; other engines know other
 /// models.
-fn models(file: &SweepFile, options: &EngineOptions) -> Option<Refusal> {
+fn models(file: &SweepFile, options: &EngineOptions) -> Option<SweepRefusal> {
     if !file.system.is_in_process() {
         return None;
     }
     // First without the requested context length, to see which of the two keys is wrong.
     let whole = EngineOptions { context_length: None, ..options.clone() };
     if let Err(error) = load::target_context_length(&whole) {
-        return Some(Refusal::at(&["models", "target"], error));
+        return Some(SweepRefusal::at(&["models", "target"], error));
     }
     if let Err(error) = load::target_context_length(options) {
-        return Some(Refusal::at(&["engine", "context_length"], error));
+        return Some(SweepRefusal::at(&["engine", "context_length"], error));
     }
     let error = load::draft_algorithm(options).err()?;
-    let Some(draft) = &options.draft_model_path else { return Some(Refusal::at(&["models", "algorithm"], error)) };
+    let Some(draft) = &options.draft_model_path else { return Some(SweepRefusal::at(&["models", "algorithm"], error)) };
     // Whether the algorithm or the draft is wrong.
     let any = EngineOptions { algorithm: None, ..options.clone() };
     Some(match load::draft_algorithm(&any) {
-        Ok(Some(found)) => Refusal {
+        Ok(Some(found)) => SweepRefusal {
             help: Some(format!("write algorithm = \"{found}\", or give another draft")),
-            ..Refusal::at(
+            ..SweepRefusal::at(
                 &["models", "algorithm"],
                 format!(
                     "algorithm is {}, but {} holds a draft for {found} (judging by its tensors)",
@@ -106,22 +106,22 @@ fn models(file: &SweepFile, options: &EngineOptions) -> Option<Refusal> {
                 ),
             )
         },
-        Ok(None) => Refusal::at(&["models", "draft"], error),
-        Err(error) => Refusal::at(&["models", "draft"], error),
+        Ok(None) => SweepRefusal::at(&["models", "draft"], error),
+        Err(error) => SweepRefusal::at(&["models", "draft"], error),
     })
 }
 
 /// What is wrong with the workload: unreadable prompts, no tokenizer, prompts that do not fit the
 /// context, buckets of contexts that no request reaches.
-fn requests(file: &SweepFile, folder: &Path, options: &EngineOptions) -> Option<Refusal> {
+fn requests(file: &SweepFile, folder: &Path, options: &EngineOptions) -> Option<SweepRefusal> {
     let model = match ModelText::open(&options.model_path, file.engine.context_length) {
         Ok(model) => model,
-        Err(error) => return Some(Refusal::at(&["models", "target"], error)),
+        Err(error) => return Some(SweepRefusal::at(&["models", "target"], error)),
     };
     let error = match LoadedWorkload::load(&file.workload, folder, &model) {
         Ok(loaded) => {
             let empty = loaded.check_buckets(&settings::loads(file), &workload::name(&file.workload, folder));
-            return empty.err().map(|error| Refusal::at(&["batch", "contexts"], error));
+            return empty.err().map(|error| SweepRefusal::at(&["batch", "contexts"], error));
         }
         Err(error) => error,
     };
@@ -132,5 +132,5 @@ fn requests(file: &SweepFile, folder: &Path, options: &EngineOptions) -> Option<
         (&["workload", "random"], file.workload.random.is_some()),
     ];
     let key = sources.into_iter().find(|(_, given)| *given).map_or(&["workload"][..], |(key, _)| key);
-    Some(Refusal::at(key, error))
+    Some(SweepRefusal::at(key, error))
 }

@@ -13,11 +13,11 @@ use external::failure::Remedy;
 
 use schemas::{secrets::Secrets, sweep::Objective};
 
-use super::Progress;
+use super::SweepProgress;
 use crate::{
     TunerError,
     preparation::Ready,
-    runner::{Ended, TrialOptions},
+    runner::{TrialEnd, TrialOptions},
     strategy::{Experiment, SearchStop, StopReason, TrialRunner},
     system::{
         System,
@@ -27,7 +27,7 @@ use crate::{
     trials::{
         configuration::{Configuration, TrialLoad},
         journal::Journal,
-        record::{Fingerprint, Measurement, Outcome, Record, Role, Trial},
+        record::{CandidateRole, Fingerprint, Measurement, Outcome, Record, Trial},
     },
     workload::LoadedWorkload,
 };
@@ -52,7 +52,7 @@ pub struct SweepField {
 /// Where a bench reports, and what ends it.
 pub struct BenchControl<'a> {
     /// Told of each trial.
-    pub progress: &'a mut dyn Progress,
+    pub progress: &'a mut dyn SweepProgress,
     /// Set when a trial that runs has to end.
     pub interrupted: &'a AtomicBool,
     /// No trial starts after it.
@@ -185,8 +185,8 @@ impl<'a> SystemBench<'a> {
         let is_started = configured.is_ok();
         let ran = configured.and_then(|()| self.system.run(trial, &terms));
         match ran {
-            Ok(Ended::Measured(figures)) => Ok(Outcome::Measured(figures)),
-            Ok(Ended::Interrupted) => Err(self.given_up(trial, is_started)),
+            Ok(TrialEnd::Measured(figures)) => Ok(Outcome::Measured(figures)),
+            Ok(TrialEnd::Interrupted) => Err(self.given_up(trial, is_started)),
             // An interrupt ends requests with an error, which is no failure of the configuration.
             Err(_) if self.control.interrupted.load(Ordering::Relaxed) => Err(self.given_up(trial, is_started)),
             Err(error) => {
@@ -227,10 +227,10 @@ impl<'a> SystemBench<'a> {
         }
     }
 
-    fn role(&self, trial: &Trial) -> Role {
+    fn role(&self, trial: &Trial) -> CandidateRole {
         let found = self.field.experiment.entrants.iter().find(|one| one.configuration == trial.configuration);
         // Only configurations measured to learn costs are not in the experiment.
-        found.map_or(Role::Probe, |one| one.role)
+        found.map_or(CandidateRole::Probe, |one| one.role)
     }
 }
 

@@ -8,7 +8,7 @@ use super::{SwitchCost, System, SystemError};
 use crate::{
     prediction::acceptance,
     preparation::Ready,
-    runner::{self, Ended, TrialOptions},
+    runner::{self, TrialEnd, TrialOptions},
     space::settings,
     trials::{
         configuration::{Configuration, Knobs},
@@ -65,7 +65,7 @@ impl System for InProcess<'_> {
         }
     }
 
-    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError> {
+    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<TrialEnd, SystemError> {
         let imported = self.ready.imported.as_ref();
         let accept_length = imported.map(|table| acceptance::length_of(table, &trial.configuration)).transpose()?;
         let (engine, workload) = self.ready.parts()?;

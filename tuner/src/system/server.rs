@@ -49,7 +49,7 @@ use crate::{
     TunerError,
     files::atomic_file,
     host::machine::Watch,
-    runner::{self, Ended, RequestSource, TrialOptions, measurement},
+    runner::{self, RequestSource, TrialEnd, TrialOptions, measurement},
     system::stop_command,
     trials::{
         configuration::{Configuration, TrialLoad},
@@ -246,7 +246,7 @@ impl<'a> Servers<'a> {
             let path = launch::table_file(&launch.log);
             fs::write(&path, text).map_err(|source| ServerError::File { path, source })?;
         }
-        if let Some(refusal) = room::refusal(&self.plan.of_draft(configuration), &self.settings, &self.gpus) {
+        if let Some(refusal) = room::refusal(&self.plan.for_draft(configuration), &self.settings, &self.gpus) {
             return Err(refusal);
         }
         if self.interrupted.load(Ordering::Relaxed) {
@@ -428,14 +428,14 @@ impl System for Servers<'_> {
         let running = started.map_err(|error| self.refuse(configuration, error))?;
         let log = running.server.as_ref().map(Server::log).unwrap_or_default();
         let differences = adaptive::check_started(configuration, &running.info, &log)
-            .and_then(|()| resolved::differences(&running.info, &self.plan.of_draft(configuration), configuration));
+            .and_then(|()| resolved::differences(&running.info, &self.plan.for_draft(configuration), configuration));
         let running = self.running.insert(running);
         match differences {
             Ok(notes) => {
                 self.notes.extend(notes);
                 if self.settings.kind == SystemKind::Sglang {
                     let otherwise = {
-                        let plan = self.plan.of_draft(configuration);
+                        let plan = self.plan.for_draft(configuration);
                         resolved::beyond_the_linter(&running.command, &running.info, &plan, &mut self.reported)
                     };
                     self.notes.extend(otherwise);
@@ -452,7 +452,7 @@ impl System for Servers<'_> {
         }
     }
 
-    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError> {
+    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<TrialEnd, SystemError> {
         let Some(running) = &self.running else {
             return Err(SystemError::Unsupported("no server is running".into()));
         };
@@ -469,14 +469,16 @@ impl System for Servers<'_> {
         let chain = self.chain(running, trial);
         let warms = terms.workload.warm_up_tokens > 0;
         if !self.warm_up(running, trial, terms, &requests, chain)? {
-            return Ok(Ended::Interrupted);
+            return Ok(TrialEnd::Interrupted);
         }
         let before = running.api.counters()?;
         // The log before the trial has rounds of the warm-up.
         let log_before = running.server.as_ref().map(Server::log_length);
         let watch = Watch::begin(None);
         let chain = chain.filter(|_| !warms);
-        let Some(observed) = self.serve(running, &requests, &arrivals, chain)? else { return Ok(Ended::Interrupted) };
+        let Some(observed) = self.serve(running, &requests, &arrivals, chain)? else {
+            return Ok(TrialEnd::Interrupted);
+        };
         let after = running.api.counters()?;
         let unreported = Rounds::from_configuration(&trial.configuration, &before, &after);
         let seen = observed::seen(&requests, observed, &arrivals, unreported)?;
@@ -498,7 +500,7 @@ impl System for Servers<'_> {
         }
         let made_up = self.plan.made_up(&trial.configuration)?;
         let simulated = made_up.is_some() || self.settings.simulates_acceptance();
-        let figures = measurement::of(&seen, &terms.objective, simulated)?;
+        let figures = measurement::from_observations(&seen, &terms.objective, simulated)?;
         if let Some(length) = made_up {
             observed::check_made_up(f64::from(length), figures.accept_length)?;
         }
@@ -508,7 +510,7 @@ impl System for Servers<'_> {
         if let Some(running) = &mut self.running {
             running.warm.push(trial.load);
         }
-        Ok(Ended::Measured(Box::new(Measurement { rounds_s, prefills_s, stalls, steady, machine, ..figures })))
+        Ok(TrialEnd::Measured(Box::new(Measurement { rounds_s, prefills_s, stalls, steady, machine, ..figures })))
     }
 
     fn time_parts(&mut self, _trial: &Trial, _figures: &Measurement) -> Result<Option<PartsApart>, SystemError> {

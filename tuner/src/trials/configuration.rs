@@ -170,7 +170,7 @@ fn listed(sizes: &[usize]) -> String {
 
 impl TableRow {
     /// A row for any context.
-    pub fn of_batch(max_running_batch: usize, shape: TreeShape) -> Self {
+    pub fn for_any_context(max_running_batch: usize, shape: TreeShape) -> Self {
         Self { max_running_batch, max_context: None, shape }
     }
 }

@@ -313,7 +313,7 @@ mod tests {
 
     use super::*;
     use crate::trials::configuration::{Configuration, TrialLoad};
-    use crate::trials::record::{Measurement, Outcome, PartsApart, Role, Trial, TrialOrigin, TrialSpread};
+    use crate::trials::record::{CandidateRole, Measurement, Outcome, PartsApart, Trial, TrialOrigin, TrialSpread};
 
     fn header() -> JournalHeader {
         let text = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE'\n[workload]\nprompts = 'p'\n[space]\n";
@@ -381,7 +381,7 @@ mod tests {
         Record {
             id: trial.id(&header().fingerprint),
             trial,
-            role: Role::Candidate,
+            role: CandidateRole::Candidate,
             fingerprint: header().fingerprint,
             origin: TrialOrigin { journal: "j".into(), host: "h".into(), shard: None },
             finished_at: 7,

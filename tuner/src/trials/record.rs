@@ -5,7 +5,7 @@ use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    host::machine::Machine,
+    host::machine::HostActivity,
     trials::{
         configuration::{Configuration, TrialLoad},
         shard::Shard,
@@ -28,7 +28,7 @@ pub struct Trial {
 /// Why a configuration is in the race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum CandidateRole {
     /// From the space of the sweep.
     Candidate,
     /// No speculation: always measured.
@@ -64,7 +64,7 @@ pub struct Record {
     /// What ran.
     pub trial: Trial,
     /// Why its configuration is in the race.
-    pub role: Role,
+    pub role: CandidateRole,
     /// Where and with what it ran.
     pub fingerprint: Fingerprint,
     /// The journal that it was first written to: trials are compared within one.
@@ -178,7 +178,7 @@ pub struct Measurement {
     pub in_time: Option<f64>,
     /// The machine's activity during the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<Machine>,
+    pub machine: Option<HostActivity>,
 }
 
 /// The figures of a trial without stalls: a step that took far longer than others of its kind (same

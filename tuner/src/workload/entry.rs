@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, path::Path};
 
-use schemas::words::Syntax;
+use schemas::words::FileSyntax;
 use serde::de::DeserializeOwned;
 
 use crate::TunerError;
@@ -30,7 +30,7 @@ pub struct EntryError {
 
 impl EntryError {
     /// Converts to the error that ends the sweep.
-    pub fn of(self, path: &Path) -> TunerError {
+    pub fn in_file(self, path: &Path) -> TunerError {
         TunerError::Prompt { path: path.to_owned(), line: self.line, reason: self.reason }
     }
 }
@@ -59,7 +59,7 @@ pub fn words(error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let said = said.strip_suffix(&place).unwrap_or(&said);
     if error.is_data() {
-        return schemas::words::quoted_words(said, "", Syntax::Json).message;
+        return schemas::words::quoted_words(said, "", FileSyntax::Json).message;
     }
     let end = match said {
         _ if error.is_eof() => "it ends too early",

@@ -45,7 +45,7 @@ pub fn read(path: &Path) -> Result<String, TunerError> {
     String::from_utf8(bytes).map_err(|error| {
         let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
         let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
-        EntryError { line, reason: "not UTF-8: save the file in this encoding".into() }.of(path)
+        EntryError { line, reason: "not UTF-8: save the file in this encoding".into() }.in_file(path)
     })
 }
 

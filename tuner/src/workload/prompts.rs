@@ -114,12 +114,13 @@ pub fn texts(
 ) -> Result<PromptList, TunerError> {
     let encoder = Encoder::from_workload(workload, model)?;
     let content = file::read(path)?;
-    let entries = file::entries(path, &content).map_err(|wrong| wrong.of(path))?;
+    let entries = file::entries(path, &content).map_err(|wrong| wrong.in_file(path))?;
     let mut prompts = PromptList::default();
     for entry in &entries {
-        let found = read(entry, workload.turn).map_err(|wrong| counted(wrong, &entries, workload.turn).of(path))?;
+        let found =
+            read(entry, workload.turn).map_err(|wrong| counted(wrong, &entries, workload.turn).in_file(path))?;
         for prompt in found {
-            let wrong = |reason: String| entry.wrong(reason).of(path);
+            let wrong = |reason: String| entry.wrong(reason).in_file(path);
             match encoder.tokens(&prompt).map_err(|error| wrong(error.to_string()))? {
                 Some(tokens) => prompts.take(tokens, room).map_err(wrong)?,
                 None => prompts.left_out += 1,

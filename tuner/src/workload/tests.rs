@@ -100,8 +100,8 @@ fn a_load_of_a_context_bucket_has_the_requests_of_the_bucket_only() {
     let (short, long) = (load(2, 0, Some(10)), load(3, 10, None));
     assert_eq!((workload.places_of(short), workload.sent_under(long)), (vec![0, 2, 3], vec![1, 4, 1]));
     assert_eq!((workload.requests_under(short), workload.tokens_under(long)), (3, 24));
-    assert_eq!(workload.of_load(long).requests, [workload.requests[1].clone(), workload.requests[4].clone()]);
-    assert_eq!(*workload.of_load(TrialLoad::BatchSize(2)), workload);
+    assert_eq!(workload.for_load(long).requests, [workload.requests[1].clone(), workload.requests[4].clone()]);
+    assert_eq!(*workload.for_load(TrialLoad::BatchSize(2)), workload);
     assert!(workload.check_buckets(&[short, long, TrialLoad::BatchSize(1)], "a file").is_ok());
     let words =
         workload.check_buckets(&[short, load(1, 16, Some(64))], "a file").expect_err("no such request").to_string();

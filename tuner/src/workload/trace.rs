@@ -73,7 +73,7 @@ pub fn read(
     let mut trace = RequestTrace::default();
     let mut first = None;
     let mut total: usize = 0;
-    for line in lines(path, &content).map_err(|wrong| wrong.of(path))? {
+    for line in lines(path, &content).map_err(|wrong| wrong.in_file(path))? {
         if trace.requests.len() == room.requests {
             break;
         }
@@ -81,9 +81,9 @@ pub fn read(
             trace.left_out += 1;
             continue;
         }
-        let wrong = |reason: String| line.entry.wrong(reason).of(path);
+        let wrong = |reason: String| line.entry.wrong(reason).in_file(path);
         let output_length = line.output_length.unwrap_or(room.output_length);
-        let entry = line.entry.read::<prompts::PromptEntry>().map_err(|wrong| wrong.of(path))?;
+        let entry = line.entry.read::<prompts::PromptEntry>().map_err(|wrong| wrong.in_file(path))?;
         // A line is one request: only its first prompt has an arrival time.
         let prompt = entry.prompts(workload.turn).map_err(wrong)?.into_iter().next();
         let tokens = match (prompt, line.input_length) {

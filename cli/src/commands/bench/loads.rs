@@ -8,8 +8,8 @@ use tuner::{
     forecast::{
         compare::{FORMAT, MeasuredRun, Policies},
         drafts::Drafts,
-        load::{Load, Sent},
-        plan::{NamedTable, TableRow},
+        load::{Load, SendPattern},
+        plan::{NamedTable, SimulatedRow},
         rollout::Rollout,
     },
     policies::played_load::{self, PlayedLoad},
@@ -45,7 +45,7 @@ pub fn loads(arguments: &Arguments) -> anyhow::Result<Vec<Load>> {
         bail!("give a load: --rollout, or --requests-per-user and --batch-size");
     };
     let closed = |batch: &usize| {
-        load_flags::checked(Load { requests: of(batch.saturating_mul(each), 1), sent: Sent::Closed(*batch) })
+        load_flags::checked(Load { requests: of(batch.saturating_mul(each), 1), sent: SendPattern::Closed(*batch) })
     };
     arguments.batch_size.iter().map(closed).collect()
 }
@@ -61,7 +61,7 @@ pub fn policies(arguments: &Arguments) -> anyhow::Result<Vec<NamedTable>> {
     let fixed = |shape: TreeShape| NamedTable {
         name: if shape.is_off() { "none".into() } else { format!("fixed {shape}") },
         // No batch is larger, so the row holds for all of them.
-        rows: vec![TableRow { batch: usize::MAX, context: None, shape }],
+        rows: vec![SimulatedRow { batch: usize::MAX, context: None, shape }],
     };
     Ok(arguments.shapes.iter().map(|trial| fixed(trial.shape)).collect())
 }

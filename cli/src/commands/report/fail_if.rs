@@ -101,7 +101,7 @@ fn check_runs(
             older.len()
         ));
     }
-    let comparison = sweeps[0].file().map_or_else(|| Comparison::from(sweeps[0].metric()), Comparison::of);
+    let comparison = sweeps[0].file().map_or_else(|| Comparison::from(sweeps[0].metric()), Comparison::from_sweep);
     Ok(check(&older, *newer, comparison, load, condition))
 }
 

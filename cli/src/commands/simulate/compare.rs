@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use tuner::forecast::{
-    compare::{Compared, RoundErrors, compare, read_runs, round_errors},
+    compare::{ComparedRun, RoundErrors, compare, read_runs, round_errors},
     drafts::Drafts,
-    times::Times,
+    times::StepTimes,
 };
 
 use crate::{exit::Exit, terminal};
@@ -18,12 +18,12 @@ const LEAST_ROUNDS: u64 = 10;
 struct ComparisonReport<'a> {
     /// Times are measured and simulated; acceptance is that of a trace in both.
     simulated_acceptance: bool,
-    runs: &'a [Compared],
+    runs: &'a [ComparedRun],
     round_errors: Option<RoundErrors>,
 }
 
 /// Compares and prints.
-pub fn run(measured: &Path, drafts: &Drafts, times: &Times, json: bool) -> anyhow::Result<Exit> {
+pub fn run(measured: &Path, drafts: &Drafts, times: &StepTimes, json: bool) -> anyhow::Result<Exit> {
     let runs = read_runs(measured)?;
     let compared = runs.iter().map(|run| compare(run, drafts, times)).collect::<Result<Vec<_>, _>>()?;
     let errors = round_errors(&compared, LEAST_ROUNDS);
@@ -40,7 +40,7 @@ pub fn run(measured: &Path, drafts: &Drafts, times: &Times, json: bool) -> anyho
     Ok(Exit::Fine)
 }
 
-fn report(compared: &[Compared], errors: Option<RoundErrors>) -> String {
+fn report(compared: &[ComparedRun], errors: Option<RoundErrors>) -> String {
     let mut text = String::from(
         "policy           load                                  seconds  simulated   error   tok/s  simulated   error  \
          accept  simulated\n",

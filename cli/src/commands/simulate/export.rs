@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use schemas::tree::TreeShape;
 use tuner::forecast::{
     exported::{self, dspark::DsparkCosts, temperatures::Temperatures},
-    plan::{Plan, SimulationReport},
+    plan::{SimulationPlan, SimulationReport},
 };
 
 use super::Arguments;
@@ -24,18 +24,23 @@ pub enum Export {
 }
 
 /// Checks that the draft which slime's flags name is known, before anything is simulated.
-pub fn check_algorithm(plan: &Plan) -> anyhow::Result<()> {
+pub fn check_algorithm(plan: &SimulationPlan) -> anyhow::Result<()> {
     algorithm(plan).map(|_| ())
 }
 
-fn algorithm(plan: &Plan) -> anyhow::Result<&str> {
+fn algorithm(plan: &SimulationPlan) -> anyhow::Result<&str> {
     plan.drafts.algorithm().context(
         "--export slime names the draft, and accept lengths alone do not: add --speculative-algorithm, such as EAGLE3",
     )
 }
 
 /// Prints the chosen policy for an engine, and writes the file that its flags name.
-pub fn exported(to: Export, arguments: &Arguments, plan: &Plan, found: &SimulationReport) -> anyhow::Result<()> {
+pub fn exported(
+    to: Export,
+    arguments: &Arguments,
+    plan: &SimulationPlan,
+    found: &SimulationReport,
+) -> anyhow::Result<()> {
     let chosen = &found.study.policies[found.study.chosen].name;
     let Some(table) = &found.table else {
         let engine = if to == Export::Spectune { "spectune's engine" } else { "SGLang, which slime starts," };
@@ -66,7 +71,7 @@ pub fn exported(to: Export, arguments: &Arguments, plan: &Plan, found: &Simulati
 
 /// Writes SGLang's table of step costs for DSPARK, and the temperatures of its confidences if the
 /// trace has any, and prints the flags that name them. `given` are the trees of the command line.
-pub fn dspark(arguments: &Arguments, plan: &Plan, given: &[TreeShape]) -> anyhow::Result<Exit> {
+pub fn dspark(arguments: &Arguments, plan: &SimulationPlan, given: &[TreeShape]) -> anyhow::Result<Exit> {
     let DsparkCosts { block, context, table } =
         exported::dspark::costs(plan, given).map_err(|reason| anyhow::anyhow!("--export sglang-dspark: {reason}"))?;
     let path = arguments.export_file.clone().unwrap_or_else(|| "dspark-costs.json".into());
@@ -91,7 +96,7 @@ pub fn dspark(arguments: &Arguments, plan: &Plan, given: &[TreeShape]) -> anyhow
 
 /// Fits and writes the temperatures of a confidence head. Returns the file; `None` if the trace has
 /// no confidences, or temperatures do not improve them.
-fn temperatures(arguments: &Arguments, plan: &Plan, chain: TreeShape) -> anyhow::Result<Option<PathBuf>> {
+fn temperatures(arguments: &Arguments, plan: &SimulationPlan, chain: TreeShape) -> anyhow::Result<Option<PathBuf>> {
     let (Some(trace), given) = (&arguments.trace, &arguments.temperatures_file) else { return Ok(None) };
     let found = match (Temperatures::fit(&plan.drafts, chain), given) {
         (Ok(found), _) => found,

@@ -9,7 +9,7 @@ use tuner::{
     space::Candidate,
     sweep::{LoadSize, Outline, SweepPlan},
     system::server::{FileLookup, LookupState},
-    trials::{configuration::Knobs, record::Role},
+    trials::{configuration::Knobs, record::CandidateRole},
 };
 
 /// The plan without an estimate.
@@ -33,10 +33,10 @@ pub fn outline(outline: &Outline, search: &Search) -> String {
     let (listed, settings) = listed(outline, search);
     for one in &listed {
         let role = match one.role {
-            Role::NoSpeculation => "   always measured",
-            Role::EngineDefault => "   the engine's default, always measured",
-            Role::Current => "   runs now, always measured",
-            Role::Candidate | Role::Probe => "",
+            CandidateRole::NoSpeculation => "   always measured",
+            CandidateRole::EngineDefault => "   the engine's default, always measured",
+            CandidateRole::Current => "   runs now, always measured",
+            CandidateRole::Candidate | CandidateRole::Probe => "",
         };
         text += &format!("  {}{role}\n", one.configuration);
     }
@@ -89,7 +89,7 @@ fn starts(outline: &Outline) -> String {
 fn start_lines(outline: &Outline, listed: &[&Candidate]) -> String {
     let lines = outline.space.entrants.iter().zip(&outline.starts).filter(|(one, _)| listed.contains(one));
     let (certain, chosen): (Vec<_>, Vec<_>) = lines.partition(|(one, line)| {
-        let is_chosen = matches!(one.role, Role::Candidate | Role::Probe) && !outline.planned.exact;
+        let is_chosen = matches!(one.role, CandidateRole::Candidate | CandidateRole::Probe) && !outline.planned.exact;
         line.is_err() || !is_chosen
     });
     let mut text = match chosen.is_empty() {

@@ -11,7 +11,7 @@ use tuner::{
     TunerError,
     statistics::median,
     strategy::Planned,
-    sweep::Progress,
+    sweep::SweepProgress,
     trials::{
         configuration::{Configuration, TrialLoad},
         record::{Outcome, Record, Trial},
@@ -183,7 +183,7 @@ fn key(configuration: &Configuration, reason: &str) -> (Option<Configuration>, S
     (draft.is_empty().then(|| configuration.clone()), draft, reason.to_owned())
 }
 
-impl Progress for Bar<'_> {
+impl SweepProgress for Bar<'_> {
     fn engine_known(&mut self, version: Option<EngineVersion>) -> Result<(), TunerError> {
         self.finish();
         version.zip(self.check_version).map_or(Ok(()), |(version, check)| check(version))

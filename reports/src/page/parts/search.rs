@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use schemas::sweep::Until;
-use tuner::trials::record::Role;
+use tuner::trials::record::CandidateRole;
 
 use crate::{
     figures,
@@ -35,7 +35,7 @@ pub fn part(section: &Section<'_>) -> PagePart {
         section.records.iter().map(|(_, record)| record.trial.configuration.to_string()).collect();
     row("trials", section.counted());
     row("configurations measured", figures::count(tried.len() as u64));
-    let probes = section.records.iter().filter(|(_, record)| record.role == Role::Probe).count();
+    let probes = section.records.iter().filter(|(_, record)| record.role == CandidateRole::Probe).count();
     if probes > 0 {
         let of = format!("{}, not ranked", figures::counted(probes, "trial", "trials"));
         row("probes: in starts that serve several chains, to learn costs", of);

@@ -2,7 +2,7 @@
 
 use schemas::tree::TreeShape;
 
-use crate::forecast::{costs::StepCosts, drafts::Drafts, plan::Plan, times::Times};
+use crate::forecast::{costs::StepCosts, drafts::Drafts, plan::SimulationPlan, times::StepTimes};
 
 /// The costs of steps, and what they are the costs of.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,9 +20,9 @@ pub struct DsparkCosts {
 /// # Errors
 /// In words, when the draft is not known to be a DSPARK head, its block is not known, or the times
 /// are not those of such a block for any number of rows.
-pub fn costs(plan: &Plan, given: &[TreeShape]) -> Result<DsparkCosts, String> {
+pub fn costs(plan: &SimulationPlan, given: &[TreeShape]) -> Result<DsparkCosts, String> {
     let chain = block(&plan.drafts, given)?;
-    let Times::Sum(costs) = &plan.times else {
+    let StepTimes::Sum(costs) = &plan.times else {
         return Err("fitted times know only the rows of whole blocks, and the table is for any number of rows: give \
                     the costs of a machine with --times"
             .into());
@@ -115,25 +115,25 @@ mod tests {
     use super::*;
     use crate::forecast::{
         Setup,
-        load::{Load, Sent},
-        rollout::{Lengths, Rollout},
+        load::{Load, SendPattern},
+        rollout::{OutputLengths, Rollout},
     };
 
     /// A plan of four running requests with prompts of 100 and outputs of 20 tokens.
-    fn plan(algorithm: Option<&str>, times: impl Into<Times>) -> Plan {
+    fn plan(algorithm: Option<&str>, times: impl Into<StepTimes>) -> SimulationPlan {
         let requests = Rollout {
             prompts: 8,
             samples: 1,
             prompt_tokens: 100,
-            lengths: Lengths::Recorded(vec![20]),
+            lengths: OutputLengths::Recorded(vec![20]),
             ..Rollout::default()
         };
-        Plan {
-            drafts: Drafts::golden(&[1.7, 2.2]).expect("lengths").of_algorithm(algorithm.map(ToOwned::to_owned)),
+        SimulationPlan {
+            drafts: Drafts::golden(&[1.7, 2.2]).expect("lengths").with_algorithm(algorithm.map(ToOwned::to_owned)),
             times: times.into(),
             shapes: vec![TreeShape::chain(1), TreeShape::chain(2)],
             limits: Vec::new(),
-            load: Load { requests, sent: Sent::Closed(4) },
+            load: Load { requests, sent: SendPattern::Closed(4) },
             setup: Setup {
                 capture_sizes: vec![1, 2, 4],
                 max_running_requests: 4,

@@ -36,7 +36,7 @@ pub struct Temperatures {
 }
 
 /// The block at a position: the head's log-odds, and the number of drafts that the text takes.
-struct Block<'a> {
+struct PositionDrafts<'a> {
     log_odds: &'a [f32],
     accepted: usize,
 }
@@ -88,7 +88,7 @@ impl Temperatures {
 
 /// The whole blocks of every second text, from the first or the second text on. At the end of a
 /// text it is not known what would have been accepted beyond.
-fn blocks(drafts: &Drafts, chain: TreeShape, first: usize) -> Result<Vec<Block<'_>>, String> {
+fn blocks(drafts: &Drafts, chain: TreeShape, first: usize) -> Result<Vec<PositionDrafts<'_>>, String> {
     let depth = chain.num_steps;
     let texts =
         drafts.positions(chain).ok_or_else(|| format!("the trace has no chain {chain}: trace the head's block"))?;
@@ -97,16 +97,16 @@ fn blocks(drafts: &Drafts, chain: TreeShape, first: usize) -> Result<Vec<Block<'
     positions.map(|nodes| block(nodes, chain)).collect()
 }
 
-fn block(nodes: &Nodes, chain: TreeShape) -> Result<Block<'_>, String> {
+fn block(nodes: &Nodes, chain: TreeShape) -> Result<PositionDrafts<'_>, String> {
     let log_odds = nodes
         .confidence
         .get(..chain.num_steps)
         .ok_or("the trace has no confidences: the head has no confidence head, or an older version wrote the trace")?;
-    Ok(Block { log_odds, accepted: nodes.accepted(&nodes.kept(chain)) })
+    Ok(PositionDrafts { log_odds, accepted: nodes.accepted(&nodes.kept(chain)) })
 }
 
 /// Temperatures for the first `depth` drafts of a block.
-fn fitted(blocks: &[Block<'_>], depth: usize) -> Vec<f64> {
+fn fitted(blocks: &[PositionDrafts<'_>], depth: usize) -> Vec<f64> {
     let mut temperatures = Vec::with_capacity(depth);
     let mut survival = vec![1.0; blocks.len()];
     for at in 0..depth {
@@ -131,7 +131,7 @@ fn tried() -> impl Iterator<Item = f64> {
 }
 
 /// The calibration error at each draft of a block.
-fn errors(blocks: &[Block<'_>], temperatures: &[f64]) -> Vec<f64> {
+fn errors(blocks: &[PositionDrafts<'_>], temperatures: &[f64]) -> Vec<f64> {
     let mut survival = vec![1.0; blocks.len()];
     let mut errors = Vec::with_capacity(temperatures.len());
     for (at, temperature) in temperatures.iter().enumerate() {
@@ -142,14 +142,14 @@ fn errors(blocks: &[Block<'_>], temperatures: &[f64]) -> Vec<f64> {
 }
 
 /// The chance that the draft at a depth is accepted, from that of the draft before it.
-fn surviving(before: &[f64], blocks: &[Block<'_>], at: usize, temperature: f64) -> Vec<f64> {
-    let chance = |block: &Block<'_>| 1.0 / (1.0 + (-f64::from(block.log_odds[at]) / temperature).exp());
+fn surviving(before: &[f64], blocks: &[PositionDrafts<'_>], at: usize, temperature: f64) -> Vec<f64> {
+    let chance = |block: &PositionDrafts<'_>| 1.0 / (1.0 + (-f64::from(block.log_odds[at]) / temperature).exp());
     before.iter().zip(blocks).map(|(before, block)| before * chance(block)).collect()
 }
 
 /// Expected calibration error: the mean distance between predicted and observed acceptance of the
 /// draft at a depth, over blocks with about the same prediction.
-fn error(blocks: &[Block<'_>], survival: &[f64], at: usize) -> f64 {
+fn error(blocks: &[PositionDrafts<'_>], survival: &[f64], at: usize) -> f64 {
     let mut bins = [0.0; BINS];
     for (block, chance) in blocks.iter().zip(survival) {
         let observed = f64::from(u8::from(block.accepted > at));

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use engine::{likeliest, replay::trace::Nodes};
 use schemas::tree::TreeShape;
 
-use super::{Choice, Policy, View, calibration::Calibration};
+use super::{Policy, RoundChoice, View, calibration::Calibration};
 use crate::forecast::costs::StepCosts;
 
 /// The context at which vLLM times its steps.
@@ -34,7 +34,7 @@ pub struct Budget {
     limit: TreeShape,
     costs: StepCosts,
     calibration: Calibration,
-    rule: Rule,
+    rule: BudgetRule,
     /// The probabilities of each request's drafts in its last round, descending.
     known: HashMap<usize, Vec<f64>>,
     /// Rounds without speculation that are left, and the length of the next pause.
@@ -42,7 +42,7 @@ pub struct Budget {
 }
 
 #[derive(Clone, Debug)]
-enum Rule {
+enum BudgetRule {
     Ours { fixed: Vec<(TreeShape, f64)> },
     Vllm { captured: Vec<usize> },
 }
@@ -52,14 +52,21 @@ impl Budget {
     /// candidates of every round.
     pub fn new(limit: TreeShape, costs: StepCosts, calibration: Calibration, fixed: Vec<(TreeShape, f64)>) -> Self {
         let pause = (0, PAUSE);
-        Self { limit, costs, calibration, rule: Rule::Ours { fixed }, known: HashMap::new(), pause }
+        Self { limit, costs, calibration, rule: BudgetRule::Ours { fixed }, known: HashMap::new(), pause }
     }
 
     /// vLLM's adaptive verification of chains of K drafts. `captured` are the captured numbers of
     /// rows, ascending.
     pub fn vllm(drafts: usize, costs: StepCosts, calibration: Calibration, captured: Vec<usize>) -> Self {
         let limit = TreeShape::chain(drafts);
-        Self { limit, costs, calibration, rule: Rule::Vllm { captured }, known: HashMap::new(), pause: (0, PAUSE) }
+        Self {
+            limit,
+            costs,
+            calibration,
+            rule: BudgetRule::Vllm { captured },
+            known: HashMap::new(),
+            pause: (0, PAUSE),
+        }
     }
 
     /// The known probabilities of all requests of a view, descending.
@@ -76,8 +83,8 @@ impl Budget {
     fn time(&self, view: &View<'_>, drafts: usize) -> f64 {
         let rows = view.batch + drafts;
         match &self.rule {
-            Rule::Ours { .. } => self.costs.round(self.limit, view.padded, rows, view.context, view.prefilled),
-            Rule::Vllm { captured } => {
+            BudgetRule::Ours { .. } => self.costs.round(self.limit, view.padded, rows, view.context, view.prefilled),
+            BudgetRule::Vllm { captured } => {
                 let rows = rows + view.prefilled;
                 let at = captured.get(captured.partition_point(|size| *size < rows)).copied().unwrap_or(rows);
                 self.costs.round(self.limit, view.padded, at, VLLM_CONTEXT, 0)
@@ -87,10 +94,10 @@ impl Budget {
 }
 
 impl Policy for Budget {
-    fn choose(&mut self, view: &View<'_>) -> Choice {
+    fn choose(&mut self, view: &View<'_>) -> RoundChoice {
         if self.pause.0 > 0 {
             self.pause.0 -= 1;
-            return Choice::Shape(TreeShape::OFF);
+            return RoundChoice::Shape(TreeShape::OFF);
         }
         let expected = self.expected(view);
         let requests = view.requests.len() as f64;
@@ -99,8 +106,8 @@ impl Policy for Budget {
             sums.push(sums[sums.len() - 1] + value);
         }
         let numbers: Vec<usize> = match &self.rule {
-            Rule::Vllm { .. } => (0..sums.len()).collect(),
-            Rule::Ours { .. } => {
+            BudgetRule::Vllm { .. } => (0..sums.len()).collect(),
+            BudgetRule::Ours { .. } => {
                 let rows = |times: &f64| ((view.batch as f64 * times).round() as usize).saturating_sub(view.batch);
                 GRID.iter().map(rows).chain([1, expected.len()]).filter(|drafts| *drafts < sums.len()).collect()
             }
@@ -111,8 +118,8 @@ impl Policy for Budget {
             a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))
         });
         let (rate, drafts) = best.unwrap_or((0.0, 0));
-        let choice = Choice::Rows { limit: self.limit, drafts };
-        let Rule::Ours { fixed } = &self.rule else { return choice };
+        let choice = RoundChoice::Rows { limit: self.limit, drafts };
+        let BudgetRule::Ours { fixed } = &self.rule else { return choice };
         let of_shape = |shape: TreeShape, length: f64| {
             let rows = view.batch * shape.num_draft_tokens;
             requests * length / self.costs.round(shape, view.padded, rows, view.context, view.prefilled)
@@ -121,10 +128,10 @@ impl Policy for Budget {
         let (of_fixed, shape) = fixed.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, TreeShape::OFF));
         if of_shape(TreeShape::OFF, 1.0) > rate.max(of_fixed) {
             self.pause = (self.pause.1, (2 * self.pause.1).min(LONGEST_PAUSE));
-            return Choice::Shape(TreeShape::OFF);
+            return RoundChoice::Shape(TreeShape::OFF);
         }
         self.pause.1 = PAUSE;
-        if of_fixed > rate { Choice::Shape(shape) } else { choice }
+        if of_fixed > rate { RoundChoice::Shape(shape) } else { choice }
     }
 
     fn allocate(&mut self, view: &View<'_>, nodes: &[&Nodes], drafts: usize) -> Vec<Vec<usize>> {
@@ -184,19 +191,19 @@ mod tests {
         let mut budget = Budget::vllm(3, costs(0.5), Calibration::NONE, Vec::new());
         // New requests are certain of all drafts: each row adds a token, (2 + n)/(12.21 + 0.5 n)
         // rises to n = 6.
-        assert_eq!(budget.choose(&view), Choice::Rows { limit: TreeShape::chain(3), drafts: 6 });
+        assert_eq!(budget.choose(&view), RoundChoice::Rows { limit: TreeShape::chain(3), drafts: 6 });
         let nodes = [chain([-0.1, -0.2, -0.3]), chain([-1.0, -1.1, -3.0])];
         budget.allocate(&view, &nodes.iter().collect::<Vec<_>>(), 6);
         // 0.905 0.819 0.741 0.368 0.333 0.050. A row pays while its value is above 0.5 × the rate,
         // which is at most 5.166 / 14.71 = 0.351: 0.176. So five rows, not the last one.
-        assert_eq!(budget.choose(&view), Choice::Rows { limit: TreeShape::chain(3), drafts: 5 });
+        assert_eq!(budget.choose(&view), RoundChoice::Rows { limit: TreeShape::chain(3), drafts: 5 });
         // Captured sizes make rows up to the next one free: eight rows are six drafts.
-        budget.rule = Rule::Vllm { captured: vec![4, 8] };
-        assert_eq!(budget.choose(&view), Choice::Rows { limit: TreeShape::chain(3), drafts: 6 });
+        budget.rule = BudgetRule::Vllm { captured: vec![4, 8] };
+        assert_eq!(budget.choose(&view), RoundChoice::Rows { limit: TreeShape::chain(3), drafts: 6 });
         // Another request has no value yet, and counts as certain.
         let other = View { requests: &[11, 9], ..view };
-        budget.rule = Rule::Vllm { captured: Vec::new() };
-        assert_eq!(budget.choose(&other), Choice::Rows { limit: TreeShape::chain(3), drafts: 5 });
+        budget.rule = BudgetRule::Vllm { captured: Vec::new() };
+        assert_eq!(budget.choose(&other), RoundChoice::Rows { limit: TreeShape::chain(3), drafts: 5 });
     }
 
     #[test]
@@ -204,16 +211,16 @@ mod tests {
         let view = View { requests: &[1], batch: 1, padded: 1, context: 0.0, prefilling: 0, prefilled: 0 };
         let mut budget = Budget::new(TreeShape::chain(3), costs(8.0), Calibration::NONE, Vec::new());
         let nodes = chain([-2.0, -3.0, -4.0]);
-        assert!(matches!(budget.choose(&view), Choice::Rows { .. }));
+        assert!(matches!(budget.choose(&view), RoundChoice::Rows { .. }));
         budget.allocate(&view, &[&nodes], 3);
         for pause in [16, 32] {
             for _ in 0..=pause {
-                assert_eq!(budget.choose(&view), Choice::Shape(TreeShape::OFF));
+                assert_eq!(budget.choose(&view), RoundChoice::Shape(TreeShape::OFF));
             }
         }
         let fixed = vec![(TreeShape::chain(1), 1.9)];
         let mut budget = Budget::new(TreeShape::chain(3), costs(0.1), Calibration::NONE, fixed);
         budget.allocate(&view, &[&nodes], 3);
-        assert_eq!(budget.choose(&view), Choice::Shape(TreeShape::chain(1)));
+        assert_eq!(budget.choose(&view), RoundChoice::Shape(TreeShape::chain(1)));
     }
 }

@@ -13,14 +13,14 @@
 
 use schemas::tree::TreeShape;
 
-use super::{Choice, Policy, View};
+use super::{Policy, RoundChoice, View};
 
 /// The version whose rule is simulated.
 pub const VERSION: &str = "0.5.23";
 
 /// The settings of the rule.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct AdaptiveSettings {
     /// (smallest padded batch, candidate steps), ascending.
     pub slots: Vec<(usize, Vec<usize>)>,
     /// Weight of the newest round in the average.
@@ -35,7 +35,7 @@ pub struct Settings {
     pub up_hysteresis: f64,
 }
 
-impl Default for Settings {
+impl Default for AdaptiveSettings {
     /// The default slots of 0.5.23.
     fn default() -> Self {
         Self {
@@ -52,12 +52,12 @@ impl Default for Settings {
 /// The state of the rule.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
-    settings: Settings,
-    slots: Vec<Slot>,
+    settings: AdaptiveSettings,
+    slots: Vec<AdaptiveSlot>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct AdaptiveSlot {
     /// Index of the current candidate.
     at: usize,
     average: f64,
@@ -67,20 +67,20 @@ struct Slot {
 impl Adaptive {
     /// A server that was launched with this number of steps. Candidates must be ascending; `None`
     /// without slots or with a slot without candidates.
-    pub fn new(settings: Settings, start: usize) -> Option<Self> {
+    pub fn new(settings: AdaptiveSettings, start: usize) -> Option<Self> {
         let sound = settings.slots.iter().all(|(_, steps)| !steps.is_empty() && steps.is_sorted());
         if settings.slots.is_empty() || !sound || !settings.slots.is_sorted_by_key(|(batch, _)| *batch) {
             return None;
         }
         let slot = |(_, candidates): &(usize, Vec<usize>)| {
             let at = candidates.iter().rposition(|steps| *steps <= start).unwrap_or(0);
-            Slot { at, average: candidates[at] as f64 - 1.0, rounds: 0 }
+            AdaptiveSlot { at, average: candidates[at] as f64 - 1.0, rounds: 0 }
         };
         Some(Self { slots: settings.slots.iter().map(slot).collect(), settings })
     }
 
     /// All candidates, ascending.
-    pub fn candidates(settings: &Settings) -> Vec<usize> {
+    pub fn candidates(settings: &AdaptiveSettings) -> Vec<usize> {
         let mut all: Vec<usize> = settings.slots.iter().flat_map(|(_, steps)| steps.iter().copied()).collect();
         all.sort_unstable();
         all.dedup();
@@ -88,7 +88,7 @@ impl Adaptive {
     }
 
     /// The steps with which a server starts by default: the middle of all candidates.
-    pub fn default_start(settings: &Settings) -> usize {
+    pub fn default_start(settings: &AdaptiveSettings) -> usize {
         let all = Self::candidates(settings);
         all.get(all.len() / 2).copied().unwrap_or_default()
     }
@@ -108,7 +108,7 @@ impl Adaptive {
     /// Counts a round at a padded batch, with the mean number of accepted drafts.
     pub fn update(&mut self, padded: usize, mean: f64) {
         let number = self.slot(padded);
-        let Settings { ema_alpha, warmup_batches, update_interval, .. } = self.settings;
+        let AdaptiveSettings { ema_alpha, warmup_batches, update_interval, .. } = self.settings;
         let (candidates, slot) = (&self.settings.slots[number].1, &mut self.slots[number]);
         if candidates[slot.at] > 0 {
             slot.average += ema_alpha * (mean - slot.average);
@@ -138,8 +138,8 @@ impl Adaptive {
 }
 
 impl Policy for Adaptive {
-    fn choose(&mut self, view: &View<'_>) -> Choice {
-        Choice::Shape(TreeShape::chain(self.steps(view.padded)))
+    fn choose(&mut self, view: &View<'_>) -> RoundChoice {
+        RoundChoice::Shape(TreeShape::chain(self.steps(view.padded)))
     }
 
     fn learn(&mut self, view: &View<'_>, accepted: &[usize]) {
@@ -164,8 +164,8 @@ mod tests {
 
     #[test]
     fn decisions_follow_the_average_by_hand() {
-        let mut rule = Adaptive::new(Settings::default(), 3).expect("slots");
-        assert_eq!((Adaptive::candidates(&Settings::default()), rule.steps(1)), (vec![0, 1, 3, 5, 7], 3));
+        let mut rule = Adaptive::new(AdaptiveSettings::default(), 3).expect("slots");
+        assert_eq!((Adaptive::candidates(&AdaptiveSettings::default()), rule.steps(1)), (vec![0, 1, 3, 5, 7], 3));
         // The average starts at 2 and after n rounds of mean 3 is 3 − 0.8^n: above 2.5 from the
         // fourth round on. The first update comes after 10 + 5 rounds: 2.965 is above 3 − 0.5, and
         // not above 5 − 0.5.
@@ -181,19 +181,21 @@ mod tests {
 
     #[test]
     fn slots_are_apart_and_no_speculation_probes_upward() {
-        let mut rule = Adaptive::new(Settings::default(), 3).expect("slots");
+        let mut rule = Adaptive::new(AdaptiveSettings::default(), 3).expect("slots");
         assert_eq!([rule.steps(1), rule.steps(8), rule.steps(31), rule.steps(32), rule.steps(64)], [3, 3, 3, 1, 0]);
         // One candidate: nothing to probe.
         assert_eq!(after(&mut rule, 64, 0.0, 20), [0; 20]);
         assert_eq!(rule.steps(8), 3, "another slot has not moved");
         // With a slot that starts at 0, each update probes the next candidate, whose average has
         // not changed: −1.
-        let settings = Settings { down_hysteresis: 0.0, ..Settings::default() };
+        let settings = AdaptiveSettings { down_hysteresis: 0.0, ..AdaptiveSettings::default() };
         let mut rule = Adaptive::new(settings, 0).expect("slots");
         assert_eq!(after(&mut rule, 8, 0.0, 15)[13..], [0, 1]);
         // −1·0.8^5 = −0.328 is above 0 − 0.5, and not above 1 − 0.5.
         assert_eq!(after(&mut rule, 8, 0.0, 5), [1; 5]);
-        assert!(Adaptive::new(Settings { slots: vec![(1, vec![])], ..Settings::default() }, 3).is_none());
-        assert_eq!(Adaptive::default_start(&Settings::default()), 3);
+        assert!(
+            Adaptive::new(AdaptiveSettings { slots: vec![(1, vec![])], ..AdaptiveSettings::default() }, 3).is_none()
+        );
+        assert_eq!(Adaptive::default_start(&AdaptiveSettings::default()), 3);
     }
 }

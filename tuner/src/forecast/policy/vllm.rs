@@ -7,7 +7,7 @@
 
 use schemas::tree::TreeShape;
 
-use super::{Choice, Policy, View};
+use super::{Policy, RoundChoice, View};
 
 /// The version whose rules are simulated.
 pub const VERSION: &str = "0.33.0";
@@ -36,8 +36,8 @@ impl Schedule {
 }
 
 impl Policy for Schedule {
-    fn choose(&mut self, view: &View<'_>) -> Choice {
-        Choice::Shape(TreeShape::chain(self.drafts(view.batch + view.prefilling)))
+    fn choose(&mut self, view: &View<'_>) -> RoundChoice {
+        RoundChoice::Shape(TreeShape::chain(self.drafts(view.batch + view.prefilling)))
     }
 }
 
@@ -51,9 +51,9 @@ mod tests {
         let drafts = [1, 2, 8, 9, 16, 17, 32, 40, 63, 64, 128, 500].map(|batch| schedule.drafts(batch));
         assert_eq!(drafts, [5, 5, 5, 5, 5, 1, 1, 1, 1, 0, 0, 0]);
         let view = View { requests: &[], batch: 16, padded: 16, context: 0.0, prefilling: 0, prefilled: 0 };
-        assert_eq!(schedule.choose(&view), Choice::Shape(TreeShape::chain(5)));
+        assert_eq!(schedule.choose(&view), RoundChoice::Shape(TreeShape::chain(5)));
         let with_prompt = View { prefilling: 1, ..view };
-        assert_eq!(schedule.choose(&with_prompt), Choice::Shape(TreeShape::chain(1)));
+        assert_eq!(schedule.choose(&with_prompt), RoundChoice::Shape(TreeShape::chain(1)));
         assert_eq!(Schedule::new(vec![(1, 8, 3), (8, 9, 1)]), None);
     }
 }

@@ -86,7 +86,7 @@ impl PrefillModels {
     }
 
     /// The model for an engine whose rounds have this shape.
-    pub fn of(&self, shape: TreeShape) -> &PrefillModel {
+    pub fn for_shape(&self, shape: TreeShape) -> &PrefillModel {
         if shape.is_off() { &self.target } else { &self.both }
     }
 }
@@ -123,7 +123,7 @@ impl PrefillModel {
         subsets.sort_by_key(|subset: &u32| (subset.count_ones(), *subset));
         for subset in subsets {
             for least_tokens in LEAST_TOKENS {
-                let Some((error, model)) = Self::of_costs(measured, subset, least_tokens) else { continue };
+                let Some((error, model)) = Self::fit_costs(measured, subset, least_tokens) else { continue };
                 if best.is_none_or(|(least, _)| error < WORTH * least - EXACT) {
                     best = Some((error, model));
                 }
@@ -134,7 +134,7 @@ impl PrefillModel {
 
     /// The least squares of some of the costs; `None` if they cannot be told apart, or one is
     /// negative.
-    fn of_costs(measured: &[PrefillTime], subset: u32, least_tokens: usize) -> Option<(f64, Self)> {
+    fn fit_costs(measured: &[PrefillTime], subset: u32, least_tokens: usize) -> Option<(f64, Self)> {
         let costs: Vec<usize> = (0..COSTS).filter(|cost| subset & (1 << cost) != 0).collect();
         // Divided by the measured time: errors are relative.
         let terms = |one: &PrefillTime| -> Vec<f64> {
@@ -202,7 +202,7 @@ mod tests {
         PrefillTime { tokens, prompts: 1, pairs: 0, draft: true, steps, elapsed }
     }
 
-    fn of_tokens(tokens: usize) -> PrefillStep {
+    fn step_with(tokens: usize) -> PrefillStep {
         PrefillStep { tokens, prompts: 1, pairs: 0 }
     }
 
@@ -211,14 +211,14 @@ mod tests {
         let line = |tokens, steps| time(tokens, steps, 3.0 * steps as f64 + 0.02 * tokens as f64);
         let model = PrefillModel::fit(&[line(100, 1), line(2000, 1), line(8000, 4)]).expect("it fits");
         assert!((model.step_ms - 3.0).abs() < 1e-6 && (model.token_ms - 0.02).abs() < 1e-8, "{model:?}");
-        assert!((model.step(&of_tokens(500)) - 13.0).abs() < 1e-5);
+        assert!((model.step(&step_with(500)) - 13.0).abs() < 1e-5);
         for (measured, tokens, expected) in [
             (vec![time(100, 1, 5.0)], 100, 5.0),
             (vec![time(10, 1, 5.0), time(1000, 1, 4.9)], 500, 4.95),
             (vec![time(10, 1, 0.1), time(1000, 1, 10.0)], 1000, 10.0),
         ] {
             let model = PrefillModel::fit(&measured).expect("it fits");
-            let found = model.step(&of_tokens(tokens));
+            let found = model.step(&step_with(tokens));
             assert!(
                 model.is_sound() && (found / expected - 1.0).abs() < 0.1,
                 "{found}, expected {expected}: {model:?}"
@@ -301,8 +301,9 @@ mod tests {
         let alone = |one: PrefillTime| PrefillTime { draft: false, ..one };
         let measured = [time(100, 1, 5.0), time(300, 1, 7.0), alone(time(100, 1, 3.0)), alone(time(300, 1, 4.0))];
         let models = PrefillModels::fit(&measured).expect("it fits");
-        let step = of_tokens(200);
-        let (both, target) = (models.of(TreeShape::chain(2)).step(&step), models.of(TreeShape::OFF).step(&step));
+        let step = step_with(200);
+        let (both, target) =
+            (models.for_shape(TreeShape::chain(2)).step(&step), models.for_shape(TreeShape::OFF).step(&step));
         assert!((both - 6.0).abs() < 1e-6 && (target - 3.5).abs() < 1e-6, "{models:?}");
         for one in [&measured[..2], &measured[2..]] {
             let models = PrefillModels::fit(one).expect("it fits");

@@ -6,7 +6,7 @@ use crate::{
     results::selection::{Comparison, rank},
     trials::{
         configuration::TrialLoad,
-        record::{Role, Trial},
+        record::{CandidateRole, Trial},
     },
 };
 
@@ -27,9 +27,9 @@ fn tuned_of(speeds: [[f64; 2]; 2]) -> TunedFile {
             let of = |draft: &str, shape| Configuration { draft: draft.into(), ..Configuration::from_shape(shape) };
             let chain = TreeShape::chain(3);
             let field = [
-                (of("", TreeShape::OFF), Role::NoSpeculation, 100.0),
-                (of("a", chain), Role::EngineDefault, a),
-                (of("b", chain), Role::EngineDefault, b),
+                (of("", TreeShape::OFF), CandidateRole::NoSpeculation, 100.0),
+                (of("a", chain), CandidateRole::EngineDefault, a),
+                (of("b", chain), CandidateRole::EngineDefault, b),
             ];
             records.extend(field.map(|(configuration, role, speed)| {
                 let trial = Trial { configuration, load, repeat: repeat as usize };
@@ -37,7 +37,7 @@ fn tuned_of(speeds: [[f64; 2]; 2]) -> TunedFile {
             }));
         }
     }
-    let ranking = rank(&records, Comparison::of(&file));
+    let ranking = rank(&records, Comparison::from_sweep(&file));
     tuned(&file, Path::new(""), 64, &fingerprint, &ranking, None).expect("a winner")
 }
 
@@ -78,13 +78,13 @@ fn a_tuned_file_has_a_row_for_each_batch_and_context_bucket() {
     for (load, speeds) in crate::space::settings::loads(&file).into_iter().zip(speeds) {
         for repeat in 0..8_usize {
             records.extend(shapes.iter().zip(speeds).map(|(shape, speed)| {
-                let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
+                let role = if shape.is_off() { CandidateRole::NoSpeculation } else { CandidateRole::Candidate };
                 let trial = Trial { configuration: Configuration::from_shape(*shape), load, repeat };
                 synthetic::record(trial, role, speed * (1.0 - 1e-4 * (repeat % 3) as f64))
             }));
         }
     }
-    let ranking = rank(&records, Comparison::of(&file));
+    let ranking = rank(&records, Comparison::from_sweep(&file));
     let tuned = tuned(&file, Path::new(""), 64, &Fingerprint::default(), &ranking, None).expect("a winner");
     let rows: Vec<_> =
         tuned.policy.iter().map(|row| (row.max_running_batch, row.max_context, row.num_steps, row.speedup)).collect();

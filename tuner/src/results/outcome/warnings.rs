@@ -27,8 +27,8 @@ pub fn warning_of_models(models: &Models) -> Option<String> {
 
 /// One sentence for each load in which something disturbed the measurements or limits their
 /// meaning.
-pub fn of(ranking: &[LoadRanking]) -> Vec<String> {
-    ranking.iter().flat_map(of_load).collect()
+pub fn warnings_of_loads(ranking: &[LoadRanking]) -> Vec<String> {
+    ranking.iter().flat_map(load_warnings).collect()
 }
 
 /// A sentence for each load whose choice has another draft than the file.
@@ -48,7 +48,7 @@ pub fn warnings_of_other_drafts(winners: &[(&LoadRanking, &Ranked)]) -> Vec<Stri
     winners.iter().filter_map(of).collect()
 }
 
-fn of_load(ranking: &LoadRanking) -> Vec<String> {
+fn load_warnings(ranking: &LoadRanking) -> Vec<String> {
     let LoadRanking { load, keeps_up, disturbance, .. } = ranking;
     let Disturbance { trials, left_out, stalled_share, .. } = *disturbance;
     let mut warnings = Vec::new();
@@ -89,10 +89,10 @@ mod tests {
             serial: None,
             starts: None,
         };
-        assert!(of(std::slice::from_ref(&quiet)).is_empty());
+        assert!(warnings_of_loads(std::slice::from_ref(&quiet)).is_empty());
         let disturbance = Disturbance { trials: 9, left_out: 2, stalled_share: Some(0.31), ..Disturbance::default() };
         let busy = LoadRanking { keeps_up: true, disturbance, ..quiet };
-        let warnings = of(&[busy]).join("\n");
+        let warnings = warnings_of_loads(&[busy]).join("\n");
         for part in ["batch 8: the machine was busy", "31% of the time", "2 of 9 trials", "compared by latency"] {
             assert!(warnings.contains(part), "{part}: {warnings}");
         }

@@ -4,7 +4,7 @@ use super::{
     Ranked, SpeculationVerdict, Uncertainty,
     scores::{Lead, Scores},
 };
-use crate::trials::record::Role;
+use crate::trials::record::CandidateRole;
 
 /// Negligible differences (one percent), in logarithms.
 const INDIFFERENT: f64 = 0.01;
@@ -120,7 +120,7 @@ pub fn choose(
     let simplest = |rows: Vec<&(usize, &Ranked)>| {
         rows.into_iter().min_by_key(|(_, entry)| entry.configuration.complexity()).map(|(row, _)| *row)
     };
-    let off = entries.iter().find(|(_, entry)| entry.role == Role::NoSpeculation).map(|(row, _)| *row);
+    let off = entries.iter().find(|(_, entry)| entry.role == CandidateRole::NoSpeculation).map(|(row, _)| *row);
     let speculating: Vec<&(usize, &Ranked)> =
         entries.iter().filter(|(_, entry)| !entry.configuration.is_off()).collect();
     // Without both sides there is no verdict, only a fastest configuration.

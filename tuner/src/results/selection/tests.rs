@@ -11,7 +11,7 @@ use crate::{
 
 fn record(shape: &str, repeat: usize, rate: f64) -> Record {
     let shape: TreeShape = shape.parse().expect("a shape");
-    let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
+    let role = if shape.is_off() { CandidateRole::NoSpeculation } else { CandidateRole::Candidate };
     let trial = Trial { configuration: Configuration::from_shape(shape), load: TrialLoad::BatchSize(1), repeat };
     synthetic::record(trial, role, rate)
 }
@@ -285,13 +285,14 @@ fn runs_that_are_not_paired_are_distinguished_or_are_too_noisy() {
 #[test]
 fn a_table_is_not_mistaken_for_no_speculation() {
     let off = Configuration::from_shape(TreeShape::OFF);
-    let row = TableRow::of_batch(8, "3,1,4".parse().expect("a shape"));
+    let row = TableRow::for_any_context(8, "3,1,4".parse().expect("a shape"));
     let table = Configuration { table: vec![row], ..off.clone() };
-    let measured = |configuration: &Configuration, role: Role, rate: f64| {
+    let measured = |configuration: &Configuration, role: CandidateRole, rate: f64| {
         let trial = Trial { configuration: configuration.clone(), load: TrialLoad::BatchSize(1), repeat: 0 };
         synthetic::record(trial, role, rate)
     };
-    let records = [measured(&table, Role::Candidate, 200.0), measured(&off, Role::NoSpeculation, 100.0)];
+    let records =
+        [measured(&table, CandidateRole::Candidate, 200.0), measured(&off, CandidateRole::NoSpeculation, 100.0)];
     let ranking = &rank(&records, Metric::Throughput)[0];
     assert!((ranking.score(&table).expect("measured") - 2.0).abs() < 1e-9);
     assert_eq!(ranking.score(&off), Some(1.0));

@@ -57,7 +57,7 @@ impl TrialRunner for RecordedServer {
         let batch = trial.load.batch_size().expect("a closed loop");
         let (rate, length) = measured(configuration.shape_at(batch), trial.load);
         let role = self.experiment.entrants.iter().find(|one| one.configuration == *configuration);
-        let mut record = synthetic::record(trial.clone(), role.map_or(Role::Probe, |one| one.role), rate);
+        let mut record = synthetic::record(trial.clone(), role.map_or(CandidateRole::Probe, |one| one.role), rate);
         if let Outcome::Measured(figures) = &mut record.outcome {
             figures.accept_length = length;
         }
@@ -106,7 +106,7 @@ fn four_starts_tell_what_fourteen_do() {
     assert!(started.len() <= 4, "{started:?}");
     assert!(started.iter().any(|one| one.starts_with("table")), "chains are part of the space: {started:?}");
     for load in LOADS {
-        let own = server.records.iter().filter(|one| one.trial.load == load && one.role != Role::Probe);
+        let own = server.records.iter().filter(|one| one.trial.load == load && one.role != CandidateRole::Probe);
         let own = own.map(|one| measured(one.trial.configuration.shape, load).0).fold(0.0, f64::max);
         let best = experiment.entrants.iter().map(|one| measured(one.configuration.shape, load).0).fold(0.0, f64::max);
         assert!(own >= 0.97 * best, "{load}: {own} of {best}, {started:?}");

@@ -110,7 +110,7 @@ impl TrialRunner for SimulatedEngine {
         let shape = trial.configuration.shape_at(batch);
         let noise = 1.0 + 0.01 * (self.random.random::<f64>() - 0.5);
         let role = self.experiment.entrants.iter().find(|one| one.configuration == trial.configuration);
-        let role = role.map_or(Role::Probe, |one| one.role);
+        let role = role.map_or(CandidateRole::Probe, |one| one.role);
         let mut record = synthetic::record(trial.clone(), role, self.rate(shape, batch) * noise);
         if let Outcome::Measured(figures) = &mut record.outcome {
             figures.accept_length = self.length(shape);

@@ -11,7 +11,7 @@ use crate::{
     prediction::guide::AcceptanceTable,
     trials::{
         configuration::{Configuration, TableRow},
-        record::Role,
+        record::CandidateRole,
     },
 };
 
@@ -23,7 +23,8 @@ pub fn rotations(experiment: &Experiment, acceptance: &AcceptanceTable) -> Vec<C
     let mut batches: Vec<usize> = experiment.loads.iter().filter_map(|load| load.batch_size()).collect();
     batches.sort_unstable();
     batches.dedup();
-    let chains = experiment.entrants.iter().filter(|one| one.role == Role::Candidate && one.configuration.is_plain());
+    let chains =
+        experiment.entrants.iter().filter(|one| one.role == CandidateRole::Candidate && one.configuration.is_plain());
     let chains = chains.map(|one| one.configuration.shape).filter(|shape| is_chain(*shape));
     let mut chains: Vec<TreeShape> = chains.filter(|shape| acceptance.length(*shape).is_some()).collect();
     chains.sort_unstable_by(|a, b| b.cmp(a));
@@ -33,7 +34,7 @@ pub fn rotations(experiment: &Experiment, acceptance: &AcceptanceTable) -> Vec<C
     }
     let chains = spread(&chains, batches.len());
     let table = |turn: usize| {
-        let row = |(at, batch): (usize, &usize)| TableRow::of_batch(*batch, chains[(at + turn) % chains.len()]);
+        let row = |(at, batch): (usize, &usize)| TableRow::for_any_context(*batch, chains[(at + turn) % chains.len()]);
         let table: Vec<TableRow> = batches.iter().enumerate().map(row).collect();
         let shape = table.last().map_or(TreeShape::OFF, |row| row.shape);
         Configuration { table, ..Configuration::from_shape(shape) }
@@ -74,7 +75,8 @@ mod tests {
             .map(|steps| TreeShape::chain(*steps))
             .chain([TreeShape::OFF, "3,2,6".parse().expect("a tree")])
             .collect();
-        let role = |shape: &TreeShape| if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
+        let role =
+            |shape: &TreeShape| if shape.is_off() { CandidateRole::NoSpeculation } else { CandidateRole::Candidate };
         let entrant =
             |shape: &TreeShape| Candidate { configuration: Configuration::from_shape(*shape), role: role(shape) };
         let row = |shape: &TreeShape| AcceptanceRow {

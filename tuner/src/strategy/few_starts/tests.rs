@@ -96,7 +96,7 @@ impl Engine {
     fn regret(&self, load: TrialLoad) -> f64 {
         let rate = |one: &Candidate| self.rate(&Trial { configuration: one.configuration.clone(), load, repeat: 0 }).0;
         let best = self.experiment.entrants.iter().map(rate).fold(0.0, f64::max);
-        let own = self.records.iter().filter(|one| one.trial.load == load && one.role != Role::Probe);
+        let own = self.records.iter().filter(|one| one.trial.load == load && one.role != CandidateRole::Probe);
         best / own.map(|one| self.rate(&one.trial).0).fold(0.0, f64::max) - 1.0
     }
 }
@@ -108,7 +108,7 @@ impl TrialRunner for Engine {
         }
         let role = self.experiment.entrants.iter().find(|one| one.configuration == trial.configuration);
         let (rate, length) = self.rate(trial);
-        let mut record = synthetic::record(trial.clone(), role.map_or(Role::Probe, |one| one.role), rate);
+        let mut record = synthetic::record(trial.clone(), role.map_or(CandidateRole::Probe, |one| one.role), rate);
         match &mut record.outcome {
             Outcome::Measured(figures) if self.adaptive || trial.configuration.table.is_empty() => {
                 figures.accept_length = length;
@@ -149,7 +149,9 @@ fn one_start_of_several_chains_finds_the_best_of_each_batch_size() {
     for load in LOADS {
         assert!(engine.regret(load) <= WORTH, "{} at {load}: {started:?}", engine.regret(load));
     }
-    assert!(engine.records.iter().all(|one| (one.role == Role::Probe) != one.trial.configuration.table.is_empty()));
+    assert!(
+        engine.records.iter().all(|one| (one.role == CandidateRole::Probe) != one.trial.configuration.table.is_empty())
+    );
     // A sum of costs is recovered exactly, so predictions equal measurements.
     for one in &found.predictions {
         let (rate, _) = engine.rate(&Trial { configuration: one.configuration.clone(), load: one.load, repeat: 0 });

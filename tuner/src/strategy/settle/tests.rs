@@ -16,7 +16,7 @@ const SHAPES: [&str; 4] = ["0,1,1", "3,1,4", "2,1,3", "3,2,6"];
 
 /// A simulated machine: the logarithm of each speed is its truth plus noise of its own and noise of
 /// the machine, an autoregression from trial to trial.
-struct Machine {
+struct HostActivity {
     records: Vec<Record>,
     random: StdRng,
     seed: u64,
@@ -35,7 +35,7 @@ struct Machine {
     budget: usize,
 }
 
-impl Machine {
+impl HostActivity {
     fn new(seed: u64, truth: [f64; 4]) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let state = normal(&mut random);
@@ -65,7 +65,7 @@ fn shape(at: usize) -> TreeShape {
     SHAPES[at].parse().expect("a shape")
 }
 
-impl TrialRunner for Machine {
+impl TrialRunner for HostActivity {
     fn measure(&mut self, trial: &Trial) -> Result<&Record, SearchStop> {
         if let Some(at) = self.records.iter().position(|record| record.trial == *trial) {
             return Ok(&self.records[at]);
@@ -81,7 +81,12 @@ impl TrialRunner for Machine {
             deviation * normal(&mut StdRng::seed_from_u64(self.seed * 100_000 + start))
         });
         let noise = self.noise * normal(&mut self.random) + self.shared * self.state + offset;
-        let role = [Role::NoSpeculation, Role::EngineDefault, Role::Candidate, Role::Candidate][at];
+        let role = [
+            CandidateRole::NoSpeculation,
+            CandidateRole::EngineDefault,
+            CandidateRole::Candidate,
+            CandidateRole::Candidate,
+        ][at];
         let mut record = synthetic::record(trial.clone(), role, 100.0 * self.truth[at] * noise.exp());
         record.finished_at = self.records.len() as u64;
         if let Outcome::Measured(figures) = &mut record.outcome {
@@ -98,7 +103,10 @@ impl TrialRunner for Machine {
 }
 
 fn experiment(looks: Looks, restarts: bool) -> Experiment {
-    let role = |at: usize| [Role::NoSpeculation, Role::EngineDefault, Role::Candidate, Role::Candidate][at];
+    let role = |at: usize| {
+        [CandidateRole::NoSpeculation, CandidateRole::EngineDefault, CandidateRole::Candidate, CandidateRole::Candidate]
+            [at]
+    };
     let entrant = |at: usize| Candidate { configuration: Configuration::from_shape(shape(at)), role: role(at) };
     Experiment {
         entrants: (0..SHAPES.len()).map(entrant).collect(),
@@ -119,10 +127,10 @@ fn ranking(records: &[Record], looks: Looks) -> LoadRanking {
 }
 
 /// Number of races that end in a claim of a difference though there is none.
-fn wrong(races: u64, looks: Looks, with: impl Fn(&mut Machine)) -> usize {
+fn wrong(races: u64, looks: Looks, with: impl Fn(&mut HostActivity)) -> usize {
     let experiment = experiment(looks, looks != Looks::Every);
     let claims = |seed: &u64| {
-        let mut machine = Machine::new(*seed, [1.0; 4]);
+        let mut machine = HostActivity::new(*seed, [1.0; 4]);
         with(&mut machine);
         let ended = search(&ask(Until::Decided), &experiment, &[], &mut machine).expect("it ends");
         let verdict = ranking(&machine.records, looks).verdict;
@@ -141,7 +149,7 @@ fn measuring_until_decided_claims_no_difference_that_is_not_there() {
 
 #[test]
 fn nor_with_noise_of_the_machine_that_lasts_for_ten_trials() {
-    let lasting = |machine: &mut Machine| {
+    let lasting = |machine: &mut HostActivity| {
         (machine.noise, machine.shared, machine.correlation) = (0.01, 0.03, 0.9);
     };
     assert!(wrong(150, Looks::Every, lasting) <= 3);
@@ -149,7 +157,7 @@ fn nor_with_noise_of_the_machine_that_lasts_for_ten_trials() {
 
 #[test]
 fn nor_with_an_offset_that_lasts_for_a_start_of_a_server() {
-    let offsets = |machine: &mut Machine| (machine.noise, machine.of_start) = (0.005, Some((3, 0.02)));
+    let offsets = |machine: &mut HostActivity| (machine.noise, machine.of_start) = (0.005, Some((3, 0.02)));
     assert!(wrong(150, Looks::EveryStart { repeats: 3 }, offsets) <= 3);
     // Without starts as blocks the repeats of a start would count as independent.
     assert!(wrong(30, Looks::Every, offsets) <= 3);
@@ -162,7 +170,7 @@ fn small_gains_and_losses_are_decided_with_more_repeats() {
     {
         let mut right = 0;
         for seed in 0..40 {
-            let mut machine = Machine::new(seed, truth);
+            let mut machine = HostActivity::new(seed, truth);
             let ended = search(&ask(Until::Decided), &experiment(Looks::Every, false), &[], &mut machine);
             assert!(matches!(ended, Ok(StopReason::Decided | StopReason::Undecided)));
             let found = ranking(&machine.records, Looks::Every);
@@ -177,7 +185,7 @@ fn small_gains_and_losses_are_decided_with_more_repeats() {
 
 #[test]
 fn excluded_trials_are_measured_again_a_bounded_number_of_times() {
-    let mut machine = Machine::new(1, [1.0, 1.3, 1.2, 1.1]);
+    let mut machine = HostActivity::new(1, [1.0, 1.3, 1.2, 1.1]);
     machine.stalled = vec![(2, 1), (2, 3)];
     let ended = search(&ask(Until::Repeats), &experiment(Looks::Planned, false), &[], &mut machine).expect("it ends");
     assert_eq!(ended, StopReason::SpaceExhausted);
@@ -189,12 +197,12 @@ fn excluded_trials_are_measured_again_a_bounded_number_of_times() {
     let further = machine.records.iter().filter(|record| record.trial.repeat >= 3).count();
     assert_eq!(further, 4, "no speculation runs again with it, others do not");
 
-    let mut hopeless = Machine::new(1, [1.0, 1.3, 1.2, 1.1]);
+    let mut hopeless = HostActivity::new(1, [1.0, 1.3, 1.2, 1.1]);
     hopeless.stalled = (0..100).map(|repeat| (2, repeat)).collect();
     search(&ask(Until::Repeats), &experiment(Looks::Planned, false), &[], &mut hopeless).expect("it ends");
     assert_eq!(hopeless.records.len(), 4 * 3 + 2 * 2);
     let none = Search { remeasure: 0, ..ask(Until::Repeats) };
-    let mut once = Machine::new(1, [1.0, 1.3, 1.2, 1.1]);
+    let mut once = HostActivity::new(1, [1.0, 1.3, 1.2, 1.1]);
     once.stalled = vec![(2, 1)];
     search(&none, &experiment(Looks::Planned, false), &[], &mut once).expect("it ends");
     assert_eq!(once.records.len(), 4 * 3);
@@ -204,7 +212,7 @@ fn excluded_trials_are_measured_again_a_bounded_number_of_times() {
 fn a_stopped_search_asks_for_the_same_further_trials() {
     let experiment = experiment(Looks::Every, false);
     let trials = |budget: usize| {
-        let mut machine = Machine::new(7, [1.0, 1.03, 1.02, 0.9]);
+        let mut machine = HostActivity::new(7, [1.0, 1.03, 1.02, 0.9]);
         machine.stalled = vec![(1, 1)];
         machine.budget = budget;
         let _ = search(&ask(Until::Decided), &experiment, &[], &mut machine);
@@ -217,14 +225,14 @@ fn a_stopped_search_asks_for_the_same_further_trials() {
         assert_eq!(rest.records.len(), budget);
         rest.budget = usize::MAX;
         search(&ask(Until::Decided), &experiment, &[], &mut rest).expect("it ends");
-        let of = |machine: &Machine| machine.records.iter().map(|one| one.trial.clone()).collect::<Vec<_>>();
+        let of = |machine: &HostActivity| machine.records.iter().map(|one| one.trial.clone()).collect::<Vec<_>>();
         assert_eq!(of(&rest), of(&whole), "stopped after {budget}");
     }
 }
 
 #[test]
 fn a_start_of_a_server_measures_several_further_repeats() {
-    let mut machine = Machine::new(1, [1.0, 1.3, 1.2, 1.1]);
+    let mut machine = HostActivity::new(1, [1.0, 1.3, 1.2, 1.1]);
     machine.stalled = vec![(2, 1)];
     search(&ask(Until::Repeats), &experiment(Looks::Planned, true), &[], &mut machine).expect("it ends");
     let further: Vec<(TreeShape, usize)> =
@@ -239,7 +247,7 @@ fn wrong_on_servers(confirm: bool) -> f64 {
     const RACES: u64 = 300;
     let experiment = experiment(Looks::PlannedStarts, true);
     let claims = |seed: &u64| {
-        let mut machine = Machine::new(*seed, [1.0; 4]);
+        let mut machine = HostActivity::new(*seed, [1.0; 4]);
         machine.of_start = Some((3, 0.1));
         search(&Search { confirm, ..ask(Until::Repeats) }, &experiment, &[], &mut machine).expect("it ends");
         let verdict = ranking(&machine.records, Looks::PlannedStarts).verdict;
@@ -257,7 +265,7 @@ fn a_second_start_keeps_chance_between_starts_from_deciding() {
 
 #[test]
 fn a_clear_gain_is_confirmed_with_one_more_start() {
-    let mut machine = Machine::new(1, [1.0, 1.3, 1.2, 1.1]);
+    let mut machine = HostActivity::new(1, [1.0, 1.3, 1.2, 1.1]);
     machine.of_start = Some((3, 0.005));
     search(&ask(Until::Repeats), &experiment(Looks::PlannedStarts, true), &[], &mut machine).expect("it ends");
     let further: Vec<(TreeShape, usize)> =

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     fn table() -> Configuration {
-        let row = |(batch, steps)| TableRow::of_batch(batch, TreeShape::chain(steps));
+        let row = |(batch, steps)| TableRow::for_any_context(batch, TreeShape::chain(steps));
         let table: Vec<TableRow> = [(1, 5), (8, 3), (32, 1)].map(row).into();
         Configuration { table, ..Configuration::from_shape(TreeShape::chain(1)) }
     }

@@ -145,7 +145,7 @@ impl LaunchPlan {
     }
 
     /// The plan of a configuration's draft: in a sweep of several, another draft is another start.
-    pub fn of_draft(&self, configuration: &Configuration) -> Cow<'_, Self> {
+    pub fn for_draft(&self, configuration: &Configuration) -> Cow<'_, Self> {
         match self.drafts.iter().find(|one| one.name == configuration.draft) {
             Some(NamedDraft { draft, algorithm, .. }) => {
                 let (draft, algorithm) = (draft.clone(), algorithm.clone());
@@ -188,7 +188,7 @@ impl LaunchPlan {
     /// # Errors
     /// When it cannot; with the reason.
     pub fn supports(&self, configuration: &Configuration) -> Result<(), SystemError> {
-        if let Cow::Owned(plan) = self.of_draft(configuration) {
+        if let Cow::Owned(plan) = self.for_draft(configuration) {
             return plan.supports(configuration);
         }
         let shape = configuration.shape;
@@ -227,7 +227,7 @@ impl LaunchPlan {
         port: u16,
         log: PathBuf,
     ) -> Result<ProcessLaunch, SystemError> {
-        if let Cow::Owned(plan) = self.of_draft(configuration) {
+        if let Cow::Owned(plan) = self.for_draft(configuration) {
             return plan.launch(settings, configuration, served_name, port, log);
         }
         self.supports(configuration)?;
@@ -527,7 +527,7 @@ mod tests {
 
     #[test]
     fn a_table_of_chains_becomes_a_file_or_a_schedule() {
-        let row = |(batch, steps)| TableRow::of_batch(batch, TreeShape::chain(steps));
+        let row = |(batch, steps)| TableRow::for_any_context(batch, TreeShape::chain(steps));
         let table: Vec<TableRow> = [(1, 5), (8, 2)].map(row).into();
         let configuration = Configuration { table, ..Configuration::from_shape(TreeShape::chain(2)) };
         let settings = SystemSettings { command: vec!["run".into()], ..SystemSettings::default() };

@@ -88,7 +88,7 @@ impl Conclusion<'_> {
         };
         // What runs now is not among the candidates, so there is nothing to replace it against.
         let Some(now) = runs_now else { return chosen };
-        let comparison = Comparison::of(&self.plan.file);
+        let comparison = Comparison::from_sweep(&self.plan.file);
         // A launch is changed only for a gain that is shown over its own shape, not over no
         // speculation.
         let better = replacement(&self.summary.records, ranking, now, comparison);
