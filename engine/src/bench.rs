@@ -42,7 +42,7 @@ pub struct RandomBatch {
 
 /// How to measure a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Plan {
+pub struct BenchPlan {
     /// The load.
     pub load: RandomBatch,
     /// Number of measured repeats, after warm-up.
@@ -145,8 +145,8 @@ struct Seen {
 ///
 /// # Errors
 /// When the load does not fit the engine, or the device fails.
-pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
-    let Plan { load, repeats, bandwidth, startup, shape_change } = plan;
+pub fn run(engine: &mut Engine, plan: &BenchPlan) -> Result<Bench, EngineError> {
+    let BenchPlan { load, repeats, bandwidth, startup, shape_change } = plan;
     check(engine, load)?;
     let begin = Instant::now();
     loop {
@@ -371,7 +371,7 @@ mod tests {
         // Prompts are prefilled piece by piece, so the first requests decode before the last ones
         // do.
         let mut engine = engine(EngineOptions { policy, chunked_prefill_size: 8, ..EngineOptions::default() });
-        let plan = Plan {
+        let plan = BenchPlan {
             load: load(3, 10, 24),
             repeats: 2,
             // So fast that reading is never the whole of a round.
@@ -389,7 +389,7 @@ mod tests {
         let share = bench.memory_floor_ms.expect("a floor") / bench.round_ms.median;
         assert_eq!((bench.share_of_floor, bench.simulated), (Some(share), false));
         assert!(share <= 1.0, "{bench:?}");
-        let cached = run(&mut engine, &Plan { bandwidth: 1.0, ..plan }).expect("it runs");
+        let cached = run(&mut engine, &BenchPlan { bandwidth: 1.0, ..plan }).expect("it runs");
         assert_eq!((cached.memory_floor_ms, cached.share_of_floor), (None, None), "rounds beat that floor");
         let json = serde_json::to_value(&bench).expect("it is data");
         assert_eq!((&json["batch_size"], &json["startup_s"]), (&3.into(), &2.0.into()));
@@ -406,7 +406,8 @@ mod tests {
             (load(1, usize::MAX, 8), "context length 64"),
             (load(2, 8, 1), "raise --output-len"),
         ] {
-            let plan = Plan { load, repeats: 1, bandwidth: 1e9, startup: Duration::ZERO, shape_change: Duration::ZERO };
+            let plan =
+                BenchPlan { load, repeats: 1, bandwidth: 1e9, startup: Duration::ZERO, shape_change: Duration::ZERO };
             let error = run(&mut engine, &plan).expect_err("it is refused").to_string();
             assert!(error.contains(expected), "{error}");
             assert!(engine.is_idle());

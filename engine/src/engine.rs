@@ -17,7 +17,7 @@ use crate::{
     load::{Loaded, hashes, load},
     options::{EngineOptions, ShapePolicy},
     played::Simulated,
-    replay::{self, Acceptance, KeepStates, Keeping, PositionTrace, ReplayProgress, ReplayText},
+    replay::{self, KeepStates, Keeping, PositionTrace, ReplayProgress, ReplayText, ShapeAcceptance},
     request::{Completion, Event, FinishReason, Request, RequestId},
     scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
     spec::ModelCost,
@@ -259,7 +259,7 @@ impl Engine {
     }
 
     /// Replay: what trees of these shapes would accept along texts, without running rounds.
-    /// Returns, for each text in the given order, one [`Acceptance`] per shape, as a run of that
+    /// Returns, for each text in the given order, one [`ShapeAcceptance`] per shape, as a run of that
     /// text with that shape would have counted it. For drafts that are looked up in texts, that is
     /// a run of all texts one after the other ([`TextHistory::Cold`](crate::TextHistory::Cold)).
     /// Shapes need not be prepared. Only while idle; the prefix cache is cleared. `progress`
@@ -273,7 +273,7 @@ impl Engine {
         texts: &[ReplayText],
         shapes: &[TreeShape],
         progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
-    ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+    ) -> Result<Option<Vec<Vec<ShapeAcceptance>>>, EngineError> {
         if let Some(rule) = self.options.text_draft() {
             self.scheduler.expect_idle("texts can be replayed")?;
             return replay::texts::run(rule, texts, shapes, progress);
@@ -295,7 +295,7 @@ impl Engine {
         shapes: &[TreeShape],
         keep: KeepStates<'_>,
         progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
-    ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+    ) -> Result<Option<Vec<Vec<ShapeAcceptance>>>, EngineError> {
         if self.options.text_draft().is_some() {
             return self.replay(texts, shapes, progress);
         }

@@ -26,7 +26,7 @@ use crate::{
 };
 
 pub(crate) use self::{
-    config::{Attention, Config},
+    config::{Config, FamilyAttention},
     quantised::check_method as check_quantisation,
     qwen3_moe::experts as qwen3_moe_experts,
     settings::{check as check_settings, check_activation, check_but_windows},

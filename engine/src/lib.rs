@@ -52,7 +52,7 @@ pub use model_files::ModelFiles;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
 pub use played::{PlayedAcceptance, PlayedText, PlayedTree, Simulated};
 pub use replay::{
-    Acceptance, KeepStates, KnownText, PositionTrace, ReplayProgress, ReplayText, TextAcceptance, TextHistory,
+    KeepStates, KnownText, PositionTrace, ReplayProgress, ReplayText, ShapeAcceptance, TextAcceptance, TextHistory,
     replay_texts,
 };
 pub use request::{

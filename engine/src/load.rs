@@ -7,11 +7,11 @@ use std::path::Path;
 use kernels::device::{Device, DeviceError, Element};
 use schemas::{sweep::LARGEST, tree::NodeSource};
 
-use self::fp8::{Models, check_products, check_quantization, default_mode};
+use self::fp8::{Fp8Models, check_products, check_quantization, default_mode};
 use crate::{
     backend::{
         Backend, cpu,
-        cuda::{self, AttentionKernels, CudaOptions, Group, SharedModels},
+        cuda::{self, AttentionKernels, CudaOptions, RankGroup, SharedModels},
         state_places::StateOptions,
     },
     checkpoint::{Folder, GenerationConfig, Tensors, read_token_map},
@@ -108,7 +108,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
         true => None,
         false => Some(element(&options.dtype, models.folder.config.weights_dtype())?),
     };
-    let compute = default_mode(Models::described(&mut models, options), options, &devices, element);
+    let compute = default_mode(Fp8Models::described(&mut models, options), options, &devices, element);
     let options = &EngineOptions { fp8_compute: Some(compute), ..options.clone() };
     let Described { folder, weights, spec, draft: own_draft } = models;
     let made_for = folder.config.derived_context_length();
@@ -242,7 +242,7 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         }
     };
     let element = element(&options.dtype, Some("bfloat16"))?;
-    let compute = default_mode(Models::random(&mut target, &mut draft), options, &devices, Some(element));
+    let compute = default_mode(Fp8Models::random(&mut target, &mut draft), options, &devices, Some(element));
     let options = &EngineOptions { fp8_compute: Some(compute), ..options.clone() };
     // As for checkpoints: float32 kernels have no FP8 weights.
     let plain = element == Element::F32;
@@ -346,7 +346,7 @@ fn on_devices(
     options: CudaOptions,
 ) -> Result<Box<dyn Backend>, EngineError> {
     if devices.len() > 1 {
-        return Ok(Box::new(Group::load(devices, models, options)?));
+        return Ok(Box::new(RankGroup::load(devices, models, options)?));
     }
     let (device, name) = devices.swap_remove(0);
     Ok(Box::new(cuda::load(device, name, models.borrowed(), options, None)?))

@@ -23,7 +23,7 @@ use std::ops::ControlFlow;
 use schemas::tree::TreeShape;
 
 pub(crate) use self::kept::Keeping;
-use self::{group::Group, kept::Kept};
+use self::{group::TextGroup, kept::StateFile};
 pub use self::{
     kept::KeepStates,
     texts::{KnownText, TextAcceptance, TextHistory, replay_texts},
@@ -50,7 +50,7 @@ pub struct ReplayText {
 
 /// Acceptance of a shape along one text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Acceptance {
+pub struct ShapeAcceptance {
     /// Length of the output.
     pub output_tokens: usize,
     /// Number of verify rounds.
@@ -95,7 +95,7 @@ impl ReplayText {
     }
 }
 
-impl Acceptance {
+impl ShapeAcceptance {
     /// Number of drafts that were accepted and kept.
     pub fn accepted_drafts(&self) -> u64 {
         (0..).zip(&self.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum()
@@ -145,7 +145,7 @@ pub(crate) fn run(
     shapes: &[TreeShape],
     extras: Extras<'_, '_>,
     progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
-) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+) -> Result<Option<Vec<Vec<ShapeAcceptance>>>, EngineError> {
     let nodes = backend.cost().nodes;
     for shape in shapes {
         if shape.row_budget.is_some() {
@@ -163,11 +163,11 @@ pub(crate) fn run(
     let round_tokens: usize = texts.iter().map(ReplayText::round_tokens).sum();
     let mut reported = ReplayReport { progress, done: 0, total: round_tokens * shapes.len() };
     let speculates = shapes.iter().any(|shape| !shape.is_off());
-    let mut kept = extras.keeping.filter(|_| speculates).and_then(|keeping| Kept::open(keeping, backend, texts));
+    let mut kept = extras.keeping.filter(|_| speculates).and_then(|keeping| StateFile::open(keeping, backend, texts));
     let mut second_source = extras.second_source.map(SecondSource::new);
     let mut results = Vec::with_capacity(texts.len());
     while results.len() < texts.len() {
-        let mut group = Group::open(backend, texts, results.len(), shapes, second_source.as_mut())?;
+        let mut group = TextGroup::open(backend, texts, results.len(), shapes, second_source.as_mut())?;
         let walked = group.run(kept.as_mut(), &mut reported);
         // Before a failure is returned: the backend is lent, and its slots must be free again.
         let closed = group.close();

@@ -26,7 +26,7 @@ use self::{
     admission::Limits,
     prefill::LaunchedPrefill,
     round::LaunchedRound,
-    running::{Place, Running},
+    running::{ScheduledRequest, SlotAllocation},
     snapshots::Snapshots,
 };
 pub use crate::pages::prefix::Reuse;
@@ -84,7 +84,7 @@ pub struct Scheduler {
     policy: ShapePolicy,
     options: SchedulerOptions,
     waiting: VecDeque<Waiting>,
-    running: Vec<Running>,
+    running: Vec<ScheduledRequest>,
     in_flight: VecDeque<InFlight>,
     /// Whether a prefill was launched after the last round.
     untimed_prefill: bool,
@@ -119,7 +119,7 @@ struct Waiting {
     keys: PageKeys,
     submitted: Instant,
     /// Its state, including output, if it was retracted.
-    retracted: Option<Box<Running>>,
+    retracted: Option<Box<ScheduledRequest>>,
 }
 
 /// Fewer tokens than this are prefilled rather than waited for (SGLang's threshold for prompts in
@@ -219,7 +219,7 @@ impl Scheduler {
     /// # Errors
     /// When a request is queued or running, or the device fails.
     pub fn expect_idle(&mut self, what: &str) -> Result<(), EngineError> {
-        let all_ended = |running: &[Running]| running.iter().all(|running| running.finished().is_some());
+        let all_ended = |running: &[ScheduledRequest]| running.iter().all(|running| running.finished().is_some());
         // An ended request keeps its slot until the rounds in flight that include it are collected,
         // so a few steps without new work make the engine idle.
         while self.waiting.is_empty() && !self.is_idle() && all_ended(&self.running) {
@@ -453,7 +453,7 @@ impl Scheduler {
     /// Ends all requests with the next step.
     pub fn cancel_all(&mut self) {
         let queued = self.waiting.iter().map(|waiting| waiting.id);
-        self.cancelled.extend(queued.chain(self.running.iter().map(Running::id)));
+        self.cancelled.extend(queued.chain(self.running.iter().map(ScheduledRequest::id)));
     }
 
     /// Ends cancelled requests, gives running ones the pages for the next round, admits the
@@ -518,7 +518,7 @@ impl Scheduler {
                 let mut running = match waiting.retracted {
                     // It was retracted, and its client gets the output so far.
                     Some(running) => *running,
-                    None => Running::new(waiting.id, waiting.request, waiting.submitted, None, &self.model),
+                    None => ScheduledRequest::new(waiting.id, waiting.request, waiting.submitted, None, &self.model),
                 };
                 running.end(FinishReason::Cancelled);
                 self.end_texts(&running);
@@ -574,7 +574,7 @@ impl Scheduler {
                 let output = next.retracted.as_ref().map_or(&[][..], |running| running.output());
                 self.backend.remember(slot, &next.request.input_ids, output)?;
             }
-            let place = Place { slot, pages, keys: next.keys, cached, keeps };
+            let place = SlotAllocation { slot, pages, keys: next.keys, cached, keeps };
             if let Some(mut running) = next.retracted {
                 running.resume(place);
                 self.running.push(*running);
@@ -582,7 +582,7 @@ impl Scheduler {
             }
             self.statistics.prompt_tokens += next.request.input_ids.len() as u64;
             self.statistics.cached_tokens += cached as u64;
-            self.running.push(Running::new(next.id, next.request, next.submitted, Some(place), &self.model));
+            self.running.push(ScheduledRequest::new(next.id, next.request, next.submitted, Some(place), &self.model));
         }
         Ok(())
     }
@@ -667,7 +667,7 @@ impl Scheduler {
     }
 
     /// Releases the slot and pages of a request.
-    fn release(&mut self, running: &mut Running) {
+    fn release(&mut self, running: &mut ScheduledRequest) {
         // Before the slot is closed, which forgets the number. Rows that the draft has not
         // processed cannot be reused by others.
         let unread = running.slot().map_or(0, |slot| self.backend.pending_draft_tokens(slot));
@@ -680,7 +680,7 @@ impl Scheduler {
 }
 
 /// The reason why a request has no token at a position.
-fn no_token(backend: &dyn Backend, running: &Running, position: usize) -> FinishReason {
+fn no_token(backend: &dyn Backend, running: &ScheduledRequest, position: usize) -> FinishReason {
     let grammar = running.slot().and_then(|slot| backend.grammar_failure(slot));
     grammar.map_or(FinishReason::NotFinite(position), FinishReason::Grammar)
 }

@@ -63,7 +63,7 @@ pub enum Scope<'a> {
 
 /// Extent of the engine's checks.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+struct SelftestExtent {
     dtypes: &'static [&'static str],
     /// 2-byte types in which the default mode, which has separate kernels on a GPU, is compared
     /// with batch-invariant mode.
@@ -82,7 +82,7 @@ struct Plan {
     tokens: usize,
 }
 
-const CPU: Plan = Plan {
+const CPU: SelftestExtent = SelftestExtent {
     dtypes: &["float32"],
     default_dtypes: &[],
     fp8_dtypes: &["float32"],
@@ -93,7 +93,7 @@ const CPU: Plan = Plan {
     tokens: 12,
 };
 
-const GPU: Plan = Plan {
+const GPU: SelftestExtent = SelftestExtent {
     dtypes: &["float32", "bfloat16", "float16"],
     default_dtypes: &["bfloat16", "float16"],
     fp8_dtypes: &["bfloat16", "float16"],
@@ -107,7 +107,7 @@ const GPU: Plan = Plan {
 };
 
 /// Reduced plan for running under a sanitizer or in the emulator.
-const QUICK: Plan = Plan {
+const QUICK: SelftestExtent = SelftestExtent {
     dtypes: &["float32"],
     default_dtypes: &["bfloat16"],
     fp8_dtypes: &["bfloat16"],
@@ -120,8 +120,8 @@ const QUICK: Plan = Plan {
 
 /// The same for a model on several devices: dense layers and experts, and a draft that is split
 /// too.
-const QUICK_SHARED: Plan =
-    Plan { default_dtypes: &[], pairs: &[Pair::Qwen3Moe], shapes: &["2,2,4"], batches: &[2], ..QUICK };
+const QUICK_SHARED: SelftestExtent =
+    SelftestExtent { default_dtypes: &[], pairs: &[Pair::Qwen3Moe], shapes: &["2,2,4"], batches: &[2], ..QUICK };
 
 /// Runs checks and reports each when it ends: on one device, or with models that are split over
 /// several GPUs, starting at that one.
@@ -171,7 +171,7 @@ pub fn run(
 }
 
 /// The drafts and targets of a plan that a scope names.
-fn wanted(scope: Scope<'_>, plan: Plan) -> Result<PairFilter<'_>, EngineError> {
+fn wanted(scope: Scope<'_>, plan: SelftestExtent) -> Result<PairFilter<'_>, EngineError> {
     let wanted = PairFilter(if let Scope::Engines(names) = scope { names } else { &[] });
     if wanted.holds(TEXTS) || plan.pairs.iter().any(|pair| wanted.has(*pair)) {
         return Ok(wanted);
@@ -204,7 +204,7 @@ impl PairFilter<'_> {
 
 /// Configuration of an engine.
 #[derive(Clone, Copy, Debug)]
-struct Setting {
+struct EngineConfiguration {
     choice: DeviceChoice,
     ranks: usize,
     dtype: &'static str,
@@ -215,7 +215,7 @@ struct Setting {
     fp8_compute: Option<Fp8Compute>,
 }
 
-impl Setting {
+impl EngineConfiguration {
     /// In batch-invariant mode, with weights in their stored format.
     fn new(choice: DeviceChoice, ranks: usize, dtype: &'static str, pair: Pair, page_size: usize) -> Self {
         Self { choice, ranks, dtype, pair, page_size, batch_invariant: true, quantization: None, fp8_compute: None }
@@ -225,7 +225,7 @@ impl Setting {
 fn check_engines(
     choice: DeviceChoice,
     ranks: usize,
-    plan: Plan,
+    plan: SelftestExtent,
     wanted: PairFilter<'_>,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
@@ -234,7 +234,7 @@ fn check_engines(
     for dtype in plan.dtypes {
         for pair in &pairs {
             for page_size in plan.page_sizes {
-                check_engine(&models, Setting::new(choice, ranks, dtype, *pair, *page_size), plan, report)?;
+                check_engine(&models, EngineConfiguration::new(choice, ranks, dtype, *pair, *page_size), plan, report)?;
             }
         }
     }
@@ -244,8 +244,8 @@ fn check_engines(
         // row to other experts, with a different output.
         let is_smooth = |pair: &&Pair| *dtype == "float32" || !pair.has_experts();
         for pair in pairs.iter().filter(is_smooth) {
-            let setting = Setting::new(choice, ranks, dtype, *pair, last_page_size);
-            let mut default = load(&models, Setting { batch_invariant: false, ..setting }, plan, false)?;
+            let setting = EngineConfiguration::new(choice, ranks, dtype, *pair, last_page_size);
+            let mut default = load(&models, EngineConfiguration { batch_invariant: false, ..setting }, plan, false)?;
             let mut invariant = load(&models, setting, plan, false)?;
             report(Check {
                 name: format!(
@@ -268,7 +268,7 @@ fn check_engines(
 fn check_fp8(
     models: &RandomModels,
     choice: DeviceChoice,
-    plan: Plan,
+    plan: SelftestExtent,
     pairs: &[Pair],
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
@@ -278,10 +278,10 @@ fn check_fp8(
     for dtype in plan.fp8_dtypes {
         let weights = pairs.iter().map(|pair| (pair, Fp8Compute::Weights));
         for (pair, compute) in weights.chain(products()) {
-            let setting = Setting {
+            let setting = EngineConfiguration {
                 quantization: Some(Quantization::Fp8),
                 fp8_compute: Some(compute),
-                ..Setting::new(choice, 1, dtype, *pair, page_size)
+                ..EngineConfiguration::new(choice, 1, dtype, *pair, page_size)
             };
             let what = format!("{pair}, {dtype} and fp8 {}", compute.name());
             let mut invariant = load(models, setting, plan, false)?;
@@ -293,7 +293,7 @@ fn check_fp8(
             if !plan.default_dtypes.contains(dtype) || pair.has_experts() {
                 continue;
             }
-            let mut default = load(models, Setting { batch_invariant: false, ..setting }, plan, false)?;
+            let mut default = load(models, EngineConfiguration { batch_invariant: false, ..setting }, plan, false)?;
             report(Check {
                 name: format!(
                     "{what}: the default mode agrees with batch-invariant mode on tokens and log-probabilities"
@@ -307,11 +307,11 @@ fn check_fp8(
 
 fn check_engine(
     models: &RandomModels,
-    setting: Setting,
-    plan: Plan,
+    setting: EngineConfiguration,
+    plan: SelftestExtent,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
-    let Setting { dtype, pair, page_size, .. } = setting;
+    let EngineConfiguration { dtype, pair, page_size, .. } = setting;
     let ranks = if setting.ranks > 1 { format!(", {} ranks", setting.ranks) } else { String::new() };
     let label = format!("{pair}, {dtype}, page size {page_size}{ranks}");
     let mut engine = load(models, setting, plan, false)?;
@@ -367,7 +367,7 @@ fn check_engine(
             failure: same_engines(&mut engine, &mut inner_first, plan)?,
         });
         if dtype == "float32" {
-            let mut cpu = load(models, Setting::new(DeviceChoice::Cpu, 1, dtype, pair, 16), plan, false)?;
+            let mut cpu = load(models, EngineConfiguration::new(DeviceChoice::Cpu, 1, dtype, pair, 16), plan, false)?;
             report(Check {
                 name: format!("{label}: tokens and log-probabilities match the CPU's"),
                 failure: same_as_cpu(&mut engine, &mut cpu, plan)?,
@@ -381,15 +381,20 @@ fn check_engine(
     Ok(())
 }
 
-fn shapes(plan: Plan) -> impl Iterator<Item = TreeShape> {
+fn shapes(plan: SelftestExtent) -> impl Iterator<Item = TreeShape> {
     plan.shapes.iter().filter_map(|shape| shape.parse::<TreeShape>().ok())
 }
 
-fn load(models: &RandomModels, setting: Setting, plan: Plan, eager: bool) -> Result<Engine, EngineError> {
+fn load(
+    models: &RandomModels,
+    setting: EngineConfiguration,
+    plan: SelftestExtent,
+    eager: bool,
+) -> Result<Engine, EngineError> {
     Engine::load(EngineOptions { disable_cuda_graph: eager, ..options(models, setting, plan) })
 }
 
-fn options(models: &RandomModels, setting: Setting, plan: Plan) -> EngineOptions {
+fn options(models: &RandomModels, setting: EngineConfiguration, plan: SelftestExtent) -> EngineOptions {
     let largest = shapes(plan).max_by_key(|shape| shape.num_draft_tokens).unwrap_or(TreeShape::OFF);
     EngineOptions {
         model_path: models.target(setting.pair),
@@ -417,7 +422,7 @@ fn options(models: &RandomModels, setting: Setting, plan: Plan) -> EngineOptions
 /// Every shape gives, bit for bit, the output of plain decoding of each request alone.
 fn same_output(
     engine: &mut Engine,
-    plan: Plan,
+    plan: SelftestExtent,
     sampling: &SamplingParams,
     batch: usize,
 ) -> Result<Option<String>, EngineError> {
@@ -434,7 +439,7 @@ fn same_output(
 }
 
 /// Two engines give the same output.
-fn same_engines(one: &mut Engine, other: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
+fn same_engines(one: &mut Engine, other: &mut Engine, plan: SelftestExtent) -> Result<Option<String>, EngineError> {
     let batch = plan.batches.get(1).copied().unwrap_or(2);
     let requests: Vec<Request> = (0..batch).map(|at| request(at, &sampled(), plan.tokens)).collect();
     for_each_shape(one, other, shapes(plan), |one, other| {
@@ -460,7 +465,11 @@ fn for_each_shape(
 }
 
 /// An engine replaces its weights with others, and then with the original ones.
-fn exchanged(models: &RandomModels, setting: Setting, plan: Plan) -> Result<Option<String>, EngineError> {
+fn exchanged(
+    models: &RandomModels,
+    setting: EngineConfiguration,
+    plan: SelftestExtent,
+) -> Result<Option<String>, EngineError> {
     let others = RandomModels::write_seeded(1)?;
     let mut engine = load(models, setting, plan, false)?;
     let requests = vec![request(0, &sampled(), plan.tokens)];
@@ -512,7 +521,7 @@ fn sampled() -> SamplingParams {
 mod tests {
     use super::*;
 
-    fn broken(choice: DeviceChoice, ranks: usize, plan: Plan) -> Vec<Check> {
+    fn broken(choice: DeviceChoice, ranks: usize, plan: SelftestExtent) -> Vec<Check> {
         let mut checks = Vec::new();
         check_engines(choice, ranks, plan, PairFilter(&[]), &mut |check| checks.push(check))
             .expect("the device is there");
@@ -536,7 +545,7 @@ mod tests {
 
     #[test]
     fn all_promises_are_kept_of_experts_and_mtp_layers_in_the_emulator() {
-        let plan = Plan {
+        let plan = SelftestExtent {
             dtypes: &["bfloat16"],
             default_dtypes: &[],
             fp8_dtypes: &[],
@@ -550,11 +559,11 @@ mod tests {
 
     #[test]
     fn budgets_of_rows_change_nothing_with_drafts_of_every_kind_in_the_emulator() {
-        let plan = Plan { batches: &[2, 3], tokens: 10, ..QUICK };
+        let plan = SelftestExtent { batches: &[2, 3], tokens: 10, ..QUICK };
         let models = RandomModels::write().expect("a folder");
         for pair in [Pair::Eagle3, Pair::GptOss, Pair::Dspark, Pair::Standalone] {
             let mut checks = Vec::new();
-            let setting = Setting::new(DeviceChoice::Emulator, 1, "float32", pair, 16);
+            let setting = EngineConfiguration::new(DeviceChoice::Emulator, 1, "float32", pair, 16);
             check_budgets(&models, setting, plan, "it", &mut |check| checks.push(check)).expect("it runs");
             let broken: Vec<&Check> = checks.iter().filter(|check| check.failure.is_some()).collect();
             assert!(checks.len() == 2 && broken.is_empty(), "{pair}: {} checks, {broken:?}", checks.len());
@@ -563,11 +572,11 @@ mod tests {
 
     #[test]
     fn look_ups_with_drafts_of_every_kind_change_nothing_in_the_emulator() {
-        let plan = Plan { batches: &[3], tokens: 12, ..QUICK };
+        let plan = SelftestExtent { batches: &[3], tokens: 12, ..QUICK };
         let models = RandomModels::write().expect("a folder");
         for pair in [Pair::Eagle, Pair::Qwen35, Pair::GptOss, Pair::Dflash, Pair::Dspark, Pair::Standalone] {
             let mut checks = Vec::new();
-            let setting = Setting::new(DeviceChoice::Emulator, 1, "float32", pair, 64);
+            let setting = EngineConfiguration::new(DeviceChoice::Emulator, 1, "float32", pair, 64);
             check_joined(&models, setting, plan, "it", &mut |check| checks.push(check)).expect("it runs");
             let broken: Vec<&Check> = checks.iter().filter(|check| check.failure.is_some()).collect();
             // Two for each rule.
@@ -578,13 +587,13 @@ mod tests {
     #[test]
     fn all_promises_are_kept_of_gated_delta_nets_in_the_emulator() {
         // With enough tokens that some drafts are accepted.
-        let plan = Plan { pairs: &[Pair::Qwen35], shapes: &["2,1,3", "3,2,6"], tokens: 10, ..QUICK };
+        let plan = SelftestExtent { pairs: &[Pair::Qwen35], shapes: &["2,1,3", "3,2,6"], tokens: 10, ..QUICK };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
     }
 
     #[test]
     fn all_promises_are_kept_of_gated_delta_nets_with_experts_in_the_emulator() {
-        let plan = Plan {
+        let plan = SelftestExtent {
             dtypes: &["bfloat16"],
             default_dtypes: &[],
             fp8_dtypes: &[],
@@ -598,60 +607,65 @@ mod tests {
     #[test]
     fn all_promises_are_kept_of_heads_on_gated_delta_nets_in_the_emulator() {
         // With enough tokens that some drafts are accepted.
-        let heads = Plan { fp8_dtypes: &[], default_dtypes: &[], shapes: &["3,2,6"], tokens: 10, ..QUICK };
-        let plan = Plan { pairs: &[Pair::Qwen35Eagle3, Pair::Qwen35Dspark], ..heads };
+        let heads = SelftestExtent { fp8_dtypes: &[], default_dtypes: &[], shapes: &["3,2,6"], tokens: 10, ..QUICK };
+        let plan = SelftestExtent { pairs: &[Pair::Qwen35Eagle3, Pair::Qwen35Dspark], ..heads };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
-        let plan = Plan { pairs: &[Pair::Qwen35MoeDflash], dtypes: &["bfloat16"], ..heads };
+        let plan = SelftestExtent { pairs: &[Pair::Qwen35MoeDflash], dtypes: &["bfloat16"], ..heads };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
     }
 
     #[test]
     fn all_promises_are_kept_of_gpt_oss_in_the_emulator() {
-        let plan = Plan { default_dtypes: &[], fp8_dtypes: &[], pairs: &[Pair::GptOss], tokens: 6, ..QUICK };
+        let plan = SelftestExtent { default_dtypes: &[], fp8_dtypes: &[], pairs: &[Pair::GptOss], tokens: 6, ..QUICK };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
         // Tensor cores, whose sums have another order: output depends on the tree where an expert
         // changes.
         let models = RandomModels::write().expect("a folder");
-        let setting = Setting::new(DeviceChoice::Emulator, 1, "bfloat16", Pair::GptOss, 16);
-        let mut default = load(&models, Setting { batch_invariant: false, ..setting }, plan, false).expect("it loads");
+        let setting = EngineConfiguration::new(DeviceChoice::Emulator, 1, "bfloat16", Pair::GptOss, 16);
+        let mut default =
+            load(&models, EngineConfiguration { batch_invariant: false, ..setting }, plan, false).expect("it loads");
         assert!(default.run(vec![request(5, &SamplingParams::default(), 4)]).is_ok());
     }
 
     #[test]
     fn all_promises_are_kept_of_block_heads_in_the_emulator() {
-        let plan = Plan { fp8_dtypes: &[], pairs: &[Pair::Dflash, Pair::Dspark], shapes: &["3,2,6"], ..QUICK };
+        let plan =
+            SelftestExtent { fp8_dtypes: &[], pairs: &[Pair::Dflash, Pair::Dspark], shapes: &["3,2,6"], ..QUICK };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
     }
 
     #[test]
     fn all_promises_are_kept_of_a_whole_model_that_drafts_in_the_emulator() {
-        assert_eq!(broken(DeviceChoice::Emulator, 1, Plan { pairs: &[Pair::Standalone], ..QUICK }), []);
+        assert_eq!(broken(DeviceChoice::Emulator, 1, SelftestExtent { pairs: &[Pair::Standalone], ..QUICK }), []);
     }
 
     #[test]
     fn all_promises_are_kept_of_a_whole_model_that_drafts_on_two_ranks_in_the_emulator() {
-        assert_eq!(broken(DeviceChoice::Emulator, 2, Plan { pairs: &[Pair::Standalone], ..QUICK_SHARED }), []);
+        assert_eq!(
+            broken(DeviceChoice::Emulator, 2, SelftestExtent { pairs: &[Pair::Standalone], ..QUICK_SHARED }),
+            []
+        );
     }
 
     #[test]
     fn all_promises_are_kept_of_gated_delta_nets_on_two_ranks_in_the_emulator() {
         // With enough tokens that some drafts are accepted, and with experts in FP8.
-        let plan = Plan { shapes: &["3,2,6"], tokens: 10, ..QUICK_SHARED };
-        let dense = Plan { pairs: &[Pair::Qwen35], fp8_dtypes: &[], ..plan };
+        let plan = SelftestExtent { shapes: &["3,2,6"], tokens: 10, ..QUICK_SHARED };
+        let dense = SelftestExtent { pairs: &[Pair::Qwen35], fp8_dtypes: &[], ..plan };
         assert_eq!(broken(DeviceChoice::Emulator, 2, dense), []);
-        let experts = Plan { pairs: &[Pair::Qwen35MoeDflash], ..plan };
+        let experts = SelftestExtent { pairs: &[Pair::Qwen35MoeDflash], ..plan };
         assert_eq!(broken(DeviceChoice::Emulator, 2, experts), []);
     }
 
     #[test]
     fn all_promises_are_kept_of_a_block_head_on_two_ranks_in_the_emulator() {
-        let plan = Plan { pairs: &[Pair::Dspark], fp8_dtypes: &[], ..QUICK_SHARED };
+        let plan = SelftestExtent { pairs: &[Pair::Dspark], fp8_dtypes: &[], ..QUICK_SHARED };
         assert_eq!(broken(DeviceChoice::Emulator, 2, plan), []);
     }
 
     #[test]
     #[ignore = "takes minutes in the emulator; `spectune selftest` runs it on a GPU"]
     fn promises_of_latent_attention_are_kept_in_the_emulator() {
-        assert_eq!(broken(DeviceChoice::Emulator, 1, Plan { pairs: &[Pair::DeepSeek], ..QUICK }), []);
+        assert_eq!(broken(DeviceChoice::Emulator, 1, SelftestExtent { pairs: &[Pair::DeepSeek], ..QUICK }), []);
     }
 }

@@ -43,7 +43,7 @@ pub use self::{
     tensors::{
         AttentionTensors, BlockTensors, CacheScaleNames, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors,
         GroupedTensors, JoinTensors, LatentTensors, LayerTensors, LinearTensors, MASK_EMBEDDING, MarkovTensors,
-        RecurrentTensors, Role, Split, TargetTensors, TensorSpec,
+        RecurrentTensors, Role, TargetTensors, TensorSpec, TensorSplit,
     },
     text::{Occurrence, PromptLookup, SuffixRule, TextSpec, TrieMatch, TrieRule},
 };

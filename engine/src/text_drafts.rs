@@ -30,14 +30,14 @@ use crate::{
 #[derive(Debug)]
 pub struct TextDrafts {
     spec: TextSpec,
-    shared: Shared,
+    shared: LookUpState,
     /// Running requests, by a number of the caller.
-    requests: HashMap<u64, Sequence>,
+    requests: HashMap<u64, RequestTokens>,
 }
 
 /// What a rule keeps besides the tokens of running requests.
 #[derive(Debug)]
-enum Shared {
+enum LookUpState {
     Nothing,
     Suffix(Suffix),
     Trie(Trie),
@@ -45,14 +45,14 @@ enum Shared {
 
 /// The tokens of a running request.
 #[derive(Debug)]
-struct Sequence {
+struct RequestTokens {
     tokens: Vec<u32>,
     prompt: usize,
     /// Of a rule that looks up in these tokens alone.
     occurrences: Option<Occurrences>,
 }
 
-impl Sequence {
+impl RequestTokens {
     fn new(prompt: &[u32], spec: TextSpec) -> Self {
         let occurrences = match spec {
             TextSpec::PromptLookup(rule) => Some(Occurrences::new(rule)),
@@ -62,7 +62,7 @@ impl Sequence {
     }
 }
 
-impl Shared {
+impl LookUpState {
     fn new(spec: TextSpec) -> Self {
         match spec {
             TextSpec::PromptLookup(_) => Self::Nothing,
@@ -75,7 +75,7 @@ impl Shared {
 impl TextDrafts {
     /// A rule that has kept nothing yet. Its numbers are [valid](TextSpec::check).
     pub fn new(spec: TextSpec) -> Self {
-        Self { spec, shared: Shared::new(spec), requests: HashMap::new() }
+        Self { spec, shared: LookUpState::new(spec), requests: HashMap::new() }
     }
 
     /// Brings a request up to date: its prompt, and its output so far, which only grows.
@@ -83,10 +83,10 @@ impl TextDrafts {
         let known = match self.requests.get(&request) {
             Some(sequence) => sequence.tokens.len() - sequence.prompt,
             None => {
-                if let Shared::Suffix(suffix) = &mut self.shared {
+                if let LookUpState::Suffix(suffix) = &mut self.shared {
                     suffix.start(request, prompt);
                 }
-                self.requests.insert(request, Sequence::new(prompt, self.spec));
+                self.requests.insert(request, RequestTokens::new(prompt, self.spec));
                 0
             }
         };
@@ -98,12 +98,12 @@ impl TextDrafts {
     pub fn append(&mut self, request: u64, new: &[u32]) {
         let Some(sequence) = self.requests.get_mut(&request).filter(|_| !new.is_empty()) else { return };
         match &mut self.shared {
-            Shared::Nothing => {}
-            Shared::Suffix(suffix) => suffix.append(request, new),
+            LookUpState::Nothing => {}
+            LookUpState::Suffix(suffix) => suffix.append(request, new),
             // The tokens of a round are added a round later, and those of a prompt with the first
             // output after it.
-            Shared::Trie(trie) if sequence.tokens.len() > sequence.prompt => trie.insert(&sequence.tokens),
-            Shared::Trie(_) => {}
+            LookUpState::Trie(trie) if sequence.tokens.len() > sequence.prompt => trie.insert(&sequence.tokens),
+            LookUpState::Trie(_) => {}
         }
         sequence.tokens.extend(new);
     }
@@ -112,18 +112,18 @@ impl TextDrafts {
     /// if the request is unknown.
     pub fn draft(&mut self, request: u64, shape: TreeShape) -> DraftTree {
         let Some(sequence) = self.requests.get_mut(&request) else { return DraftTree::root(0) };
-        let Sequence { tokens, occurrences, .. } = sequence;
+        let RequestTokens { tokens, occurrences, .. } = sequence;
         let Some(last) = tokens.last().copied() else { return DraftTree::root(0) };
         let most = shape.drafts();
         match (&mut self.shared, self.spec) {
             _ if shape.is_off() => DraftTree::root(last),
-            (Shared::Suffix(suffix), _) => {
+            (LookUpState::Suffix(suffix), _) => {
                 let mut drafts = Speculation::default();
                 suffix.draft(request, most, &mut drafts);
                 chain(last, drafts.tokens)
             }
-            (Shared::Trie(trie), _) => trie.draft(request, tokens, shape),
-            (Shared::Nothing, TextSpec::PromptLookup(rule)) => {
+            (LookUpState::Trie(trie), _) => trie.draft(request, tokens, shape),
+            (LookUpState::Nothing, TextSpec::PromptLookup(rule)) => {
                 let mut drafts: Vec<u32> = occurrences.as_mut().map_or_else(Vec::new, |occurrences| {
                     occurrences.read(tokens);
                     occurrences.find(tokens).1.iter().take(most).copied().collect()
@@ -133,7 +133,7 @@ impl TextDrafts {
                 }
                 chain(last, drafts)
             }
-            (Shared::Nothing, _) => DraftTree::root(last),
+            (LookUpState::Nothing, _) => DraftTree::root(last),
         }
     }
 
@@ -141,9 +141,9 @@ impl TextDrafts {
     pub fn end(&mut self, request: u64) {
         self.requests.remove(&request);
         match &mut self.shared {
-            Shared::Nothing => {}
-            Shared::Suffix(suffix) => suffix.end(request),
-            Shared::Trie(trie) => trie.end(request),
+            LookUpState::Nothing => {}
+            LookUpState::Suffix(suffix) => suffix.end(request),
+            LookUpState::Trie(trie) => trie.end(request),
         }
     }
 

@@ -6,8 +6,8 @@ mod kept;
 use std::{ops::ControlFlow, path::Path};
 
 use engine::{
-    Acceptance, Completion, DeviceChoice, Engine, EngineOptions, FinishReason, ReplayText, Request, SamplingParams,
-    ShapePolicy, StopConditions,
+    Completion, DeviceChoice, Engine, EngineOptions, FinishReason, ReplayText, Request, SamplingParams,
+    ShapeAcceptance, ShapePolicy, StopConditions,
 };
 use schemas::tree::TreeShape;
 
@@ -77,7 +77,7 @@ fn run(engine: &mut Engine, shape: TreeShape, requests: &[Request]) -> Vec<Compl
     engine.run(requests.to_vec()).expect("they run")
 }
 
-fn replay(engine: &mut Engine, texts: &[ReplayText], shapes: &[TreeShape]) -> Vec<Vec<Acceptance>> {
+fn replay(engine: &mut Engine, texts: &[ReplayText], shapes: &[TreeShape]) -> Vec<Vec<ShapeAcceptance>> {
     let mut walked = 0;
     let result = engine.replay(texts, shapes, &mut |progress| {
         assert!(progress.walked >= walked && progress.walked <= progress.total, "{progress:?} behind {walked}");

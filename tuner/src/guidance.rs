@@ -11,7 +11,7 @@ pub(crate) mod texts;
 
 use std::{cell::RefCell, ops::ControlFlow, sync::atomic::Ordering, time::Instant};
 
-use engine::replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
+use engine::replay::{KeepStates, ReplayProgress, ReplayText, ShapeAcceptance};
 use schemas::tree::TreeShape;
 
 use self::{rounds::Timed, texts::TargetTexts};
@@ -35,7 +35,7 @@ pub struct Replayed {
     /// The shapes.
     pub shapes: Vec<TreeShape>,
     /// `[text][shape]`.
-    pub each: Vec<Vec<Acceptance>>,
+    pub each: Vec<Vec<ShapeAcceptance>>,
     /// The texts, in the order of the workload's requests.
     pub texts: Vec<ReplayText>,
 }

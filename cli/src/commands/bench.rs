@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, bail};
 use engine::{
     Engine, ShapePolicy, Simulated,
-    bench::{self, Bench, ExpertsRead, Plan, RandomBatch},
+    bench::{self, Bench, BenchPlan, ExpertsRead, RandomBatch},
 };
 use schemas::tree::{NodeSource, TreeShape};
 
@@ -216,7 +216,7 @@ fn measure(
         for batch_size in &arguments.batch_size {
             let (Some(input_len), Some(output_len)) = (arguments.input_len, arguments.output_len) else { continue };
             let load = RandomBatch { batch_size: *batch_size, input_len, output_len, seed: arguments.seed };
-            let plan = Plan { load, repeats: arguments.repeats, bandwidth, startup, shape_change };
+            let plan = BenchPlan { load, repeats: arguments.repeats, bandwidth, startup, shape_change };
             let figures =
                 progress::waiting(&format!("measuring at batch {batch_size}"), |_| bench::run(engine, &plan))?;
             let line = if arguments.json {

@@ -32,7 +32,7 @@ use std::{
 
 use schemas::tree::{NodeSource, TreeShape};
 
-use self::{attention::Cache, slot::SlotState, source::Source, target::Target};
+use self::{attention::Cache, slot::SlotState, source::CpuDraft, target::Target};
 pub use self::{
     load::load,
     quality::{Quality, cache_quality, quantisation_quality},
@@ -58,7 +58,7 @@ use crate::{
 #[derive(Debug)]
 pub struct CpuBackend {
     target: Target,
-    draft: Option<Box<dyn Source>>,
+    draft: Option<Box<dyn CpuDraft>>,
     capacity: Capacity,
     /// One per target layer, with a row for each position of each page, or of each window page if
     /// the layer has a window; or the states of a layer, for each slot and then for each snapshot.
@@ -81,7 +81,7 @@ pub struct CpuBackend {
 
 impl CpuBackend {
     /// Allocates the caches.
-    fn new(target: Target, draft: Option<Box<dyn Source>>, capacity: Capacity) -> Self {
+    fn new(target: Target, draft: Option<Box<dyn CpuDraft>>, capacity: Capacity) -> Self {
         let rows = capacity.pages * capacity.page_size;
         let windowed = capacity.windows.map_or(rows, |windows| windows.count * capacity.page_size);
         Self {
@@ -123,7 +123,7 @@ impl CpuBackend {
 
     /// The cost of passes. Weights and caches are held as float32, whatever their dtype in the
     /// checkpoint.
-    fn cost_of(target: &Target, draft: Option<&dyn Source>) -> ModelCost {
+    fn cost_of(target: &Target, draft: Option<&dyn CpuDraft>) -> ModelCost {
         // Weights are converted to float32 when they are loaded, whatever the checkpoint stores.
         let target = target.spec().in_plain();
         let target = target.with_cache(CacheFormat::Plain).unwrap_or(target);
@@ -133,12 +133,12 @@ impl CpuBackend {
     }
 
     /// Counts of the draft's layers of experts.
-    fn draft_tallies(draft: Option<&dyn Source>) -> impl Iterator<Item = &ExpertTally> {
+    fn draft_tallies(draft: Option<&dyn CpuDraft>) -> impl Iterator<Item = &ExpertTally> {
         draft.into_iter().flat_map(|draft| draft.tallies())
     }
 
     /// Bytes of a page of this many tokens.
-    fn page_bytes(target: &Target, draft: Option<&dyn Source>, page_size: usize) -> PageBytes {
+    fn page_bytes(target: &Target, draft: Option<&dyn CpuDraft>, page_size: usize) -> PageBytes {
         let cost = Self::cost_of(target, draft);
         let window = cost.target_windowed.map_or(0, |windowed| windowed.row);
         let page = cost.target_cache_row - window + cost.draft_cache_row;

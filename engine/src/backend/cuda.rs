@@ -64,9 +64,9 @@ use self::{
     limits::MOST_CHOICES,
     look_ups::TextStaging,
     machine::Machine,
-    part::Part,
+    part::RoundPart,
     prefill_staging::PrefillStaging,
-    replay::Trace,
+    replay::CudaTrace,
     round::{RoundMemory, RoundOptions},
     staging::{RoundStaging, place_before, staging_of},
     windows::WindowStaging,
@@ -88,7 +88,7 @@ use crate::{
     spec::ModelCost,
 };
 
-pub use group::{Group, SharedModels};
+pub use group::{RankGroup, SharedModels};
 pub use load::load;
 pub use machine::AttentionKernels;
 pub use options::{CudaOptions, Models};
@@ -143,7 +143,7 @@ struct GraphKey {
     describe: bool,
     simulation: Option<SimulationKey>,
     /// The part of a round; `None` for the whole round.
-    part: Option<Part>,
+    part: Option<RoundPart>,
 }
 
 /// How a graph simulates acceptance.
@@ -171,7 +171,7 @@ struct OpenSlot {
     /// Number of positions at its end that the draft has not processed.
     pending: usize,
     /// States kept for replay.
-    trace: Option<Trace>,
+    trace: Option<CudaTrace>,
     /// Changes its logits, if requested.
     adjuster: Option<Adjuster>,
     /// Log-probabilities of the prompt so far, if requested.
@@ -299,8 +299,8 @@ impl CudaBackend {
 
 impl GraphKey {
     /// The parts of a round that the graph contains.
-    fn parts(&self) -> &[Part] {
-        self.part.as_ref().map_or(&Part::ALL, std::slice::from_ref)
+    fn parts(&self) -> &[RoundPart] {
+        self.part.as_ref().map_or(&RoundPart::ALL, std::slice::from_ref)
     }
 }
 

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::{
         DeviceChoice, EngineOptions, ShapePolicy,
-        bench::{Bench, Plan, run},
+        bench::{Bench, BenchPlan, run},
         selftest::models::{Pair, RandomModels},
     };
 
@@ -91,7 +91,7 @@ mod tests {
         .expect("the models load");
         let load = RandomBatch { batch_size: 2, input_len: 5, output_len: 12, seed: 3 };
         let (startup, shape_change) = (Duration::ZERO, Duration::ZERO);
-        run(&mut engine, &Plan { load, repeats: 1, bandwidth: 1e15, startup, shape_change }).expect("it runs")
+        run(&mut engine, &BenchPlan { load, repeats: 1, bandwidth: 1e15, startup, shape_change }).expect("it runs")
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::{
 use kernels::memory::MappedFile;
 
 use super::{
-    pickle::{self, PickledTensor, Value},
+    pickle::{self, PickleValue, PickledTensor},
     read::open,
 };
 use crate::{error::EngineError, spec::MASK_EMBEDDING};
@@ -111,20 +111,20 @@ fn find(bytes: &[u8]) -> Result<MaskEmbedding, String> {
 }
 
 /// The vector and its token in what was saved.
-fn vector(saved: Value) -> Result<(PickledTensor, Option<usize>), String> {
+fn vector(saved: PickleValue) -> Result<(PickledTensor, Option<usize>), String> {
     let entries = match saved {
-        Value::Tensor(tensor) => return Ok((tensor, None)),
-        Value::Dict(entries) => entries,
+        PickleValue::Tensor(tensor) => return Ok((tensor, None)),
+        PickleValue::Dict(entries) => entries,
         _ => return Err("expected a tensor, or a dictionary with one as embedding".into()),
     };
     let of = |wanted: &str| {
-        entries.iter().find(|(key, _)| matches!(key, Value::Text(key) if key == wanted)).map(|(_, value)| value)
+        entries.iter().find(|(key, _)| matches!(key, PickleValue::Text(key) if key == wanted)).map(|(_, value)| value)
     };
-    let Some(Value::Tensor(tensor)) = of("embedding").or_else(|| of(MASK_EMBEDDING)) else {
+    let Some(PickleValue::Tensor(tensor)) = of("embedding").or_else(|| of(MASK_EMBEDDING)) else {
         return Err("the dictionary has no tensor with the key embedding or mask_embedding".into());
     };
     let token = match of("mask_token_id") {
-        Some(Value::Integer(token)) => usize::try_from(*token).ok(),
+        Some(PickleValue::Integer(token)) => usize::try_from(*token).ok(),
         _ => None,
     };
     Ok((tensor.clone(), token))

@@ -13,7 +13,7 @@ const BLOCK_BYTES: usize = MXFP4_BLOCK / 2;
 
 /// One expert's part of a shared tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct ExpertSlice {
     /// The name that a tensor of its own would have.
     pub name: String,
     /// Its shape.
@@ -44,7 +44,7 @@ impl Every {
 }
 
 /// The parts of a shared tensor of up to `most` experts; `None` for any other tensor.
-pub(super) fn parts(name: &str, dtype: &str, shape: &[usize], most: usize) -> Option<Vec<Part>> {
+pub(super) fn parts(name: &str, dtype: &str, shape: &[usize], most: usize) -> Option<Vec<ExpertSlice>> {
     let (layer, tensor) = name.rsplit_once(".experts.").filter(|(layer, _)| layer.ends_with("mlp"))?;
     let (projections, kind): (&[&str], &str) = match tensor.split_once("_proj_")? {
         ("gate_up", kind) => (&["gate_proj", "up_proj"], kind),
@@ -63,7 +63,7 @@ pub(super) fn parts(name: &str, dtype: &str, shape: &[usize], most: usize) -> Op
     if !(1..=most).contains(&experts) || rows == 0 || !rows.is_multiple_of(of) {
         return None;
     }
-    let part = |expert: usize, first: usize| Part {
+    let part = |expert: usize, first: usize| ExpertSlice {
         name: format!("{layer}.experts.{expert}.{}.{end}", projections[first]),
         shape: [vec![rows / of], inner.clone()].concat(),
         dtype: format,

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 /// A value of a pickle.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum PickleValue {
     Integer(i64),
     Text(String),
-    Tuple(Vec<Value>),
-    Dict(Vec<(Value, Value)>),
+    Tuple(Vec<PickleValue>),
+    Dict(Vec<(PickleValue, PickleValue)>),
     /// A name of Python, such as `torch.BFloat16Storage`.
     Global(String),
     /// Numbers in an entry of the archive: their type's name, and the entry's.
@@ -46,25 +46,25 @@ const MOST_COPIED: usize = 1_000;
 
 /// Values on the stack, or marks between them.
 #[derive(Clone, Debug)]
-enum Item {
+enum StackItem {
     Mark,
-    Value(Value),
+    Value(PickleValue),
 }
 
 /// Runs the stack machine of a pickle.
-struct Machine<'a> {
+struct PickleMachine<'a> {
     bytes: &'a [u8],
     at: usize,
-    stack: Vec<Item>,
-    memo: HashMap<u32, Value>,
+    stack: Vec<StackItem>,
+    memo: HashMap<u32, PickleValue>,
 }
 
 /// The value in a pickle.
 ///
 /// # Errors
 /// With what is not understood, and where.
-pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
-    let mut machine = Machine { bytes, at: 0, stack: Vec::new(), memo: HashMap::new() };
+pub(super) fn read(bytes: &[u8]) -> Result<PickleValue, String> {
+    let mut machine = PickleMachine { bytes, at: 0, stack: Vec::new(), memo: HashMap::new() };
     for _ in 0..MOST_OPERATIONS {
         let at = machine.at;
         let code = machine.take(1)?[0];
@@ -76,14 +76,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
     Err(format!("the pickle has more than {MOST_OPERATIONS} operations, the limit for one tensor"))
 }
 
-impl Machine<'_> {
+impl PickleMachine<'_> {
     fn step(&mut self, code: u8) -> Result<(), String> {
         match code {
             // Versions and frames.
             0x80 => self.take(1).map(|_| ()),
             0x95 => self.take(8).map(|_| ()),
             b'(' => {
-                self.stack.push(Item::Mark);
+                self.stack.push(StackItem::Mark);
                 Ok(())
             }
             b'0' => self.pop().map(|_| ()),
@@ -99,7 +99,9 @@ impl Machine<'_> {
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
                 match (module, name) {
-                    (Value::Text(module), Value::Text(name)) => self.push(Value::Global(format!("{module}.{name}"))),
+                    (PickleValue::Text(module), PickleValue::Text(name)) => {
+                        self.push(PickleValue::Global(format!("{module}.{name}")))
+                    }
                     _ => Err("a name that is not a text".into()),
                 }
             }
@@ -119,44 +121,44 @@ impl Machine<'_> {
 
     fn constant(&mut self, code: u8) -> Result<(), String> {
         let value = match code {
-            b'K' => Value::Integer(self.number(1)?),
-            b'M' => Value::Integer(self.number(2)?),
-            b'J' => Value::Integer(i64::from(self.number(4)? as u32 as i32)),
+            b'K' => PickleValue::Integer(self.number(1)?),
+            b'M' => PickleValue::Integer(self.number(2)?),
+            b'J' => PickleValue::Integer(i64::from(self.number(4)? as u32 as i32)),
             0x8a => {
                 let size = self.number(1)? as usize;
                 match self.take(size)? {
-                    bytes if size <= 8 => Value::Integer(signed(bytes)),
-                    _ => Value::Other,
+                    bytes if size <= 8 => PickleValue::Integer(signed(bytes)),
+                    _ => PickleValue::Other,
                 }
             }
             b'X' | 0x8c => {
                 let size = self.number(if code == b'X' { 4 } else { 1 })? as usize;
                 let bytes = self.take(size)?;
-                Value::Text(String::from_utf8(bytes.to_vec()).map_err(|_| "a text that is not UTF-8")?)
+                PickleValue::Text(String::from_utf8(bytes.to_vec()).map_err(|_| "a text that is not UTF-8")?)
             }
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
-                Value::Global(format!("{module}.{name}"))
+                PickleValue::Global(format!("{module}.{name}"))
             }
             b'G' => {
                 self.take(8)?;
-                Value::Other
+                PickleValue::Other
             }
-            _ => Value::Other,
+            _ => PickleValue::Other,
         };
         self.push(value)
     }
 
     fn collection(&mut self, code: u8) -> Result<(), String> {
         let value = match code {
-            b')' => Value::Tuple(Vec::new()),
-            b't' => Value::Tuple(self.above_mark()?),
-            b'}' => Value::Dict(Vec::new()),
-            b']' => Value::Tuple(Vec::new()),
+            b')' => PickleValue::Tuple(Vec::new()),
+            b't' => PickleValue::Tuple(self.above_mark()?),
+            b'}' => PickleValue::Dict(Vec::new()),
+            b']' => PickleValue::Tuple(Vec::new()),
             _ => {
-                let mut values: Vec<Value> = (0x85..=code).map(|_| self.pop()).collect::<Result<_, _>>()?;
+                let mut values: Vec<PickleValue> = (0x85..=code).map(|_| self.pop()).collect::<Result<_, _>>()?;
                 values.reverse();
-                Value::Tuple(values)
+                PickleValue::Tuple(values)
             }
         };
         self.push(value)
@@ -173,12 +175,12 @@ impl Machine<'_> {
             _ => self.above_mark()?,
         };
         match (self.stack.last_mut(), code) {
-            (Some(Item::Value(Value::Dict(entries))), b's' | b'u') => {
+            (Some(StackItem::Value(PickleValue::Dict(entries))), b's' | b'u') => {
                 let pairs = added.as_chunks::<2>().0;
                 entries.extend(pairs.iter().map(|[key, value]| (key.clone(), value.clone())));
                 Ok(())
             }
-            (Some(Item::Value(Value::Tuple(values))), b'a' | b'e') => {
+            (Some(StackItem::Value(PickleValue::Tuple(values))), b'a' | b'e') => {
                 values.extend(added);
                 Ok(())
             }
@@ -195,7 +197,7 @@ impl Machine<'_> {
             _ => self.memo.len() as u32,
         };
         match self.stack.last() {
-            Some(Item::Value(value)) => {
+            Some(StackItem::Value(value)) => {
                 self.memo.insert(key, copied(value)?);
                 Ok(())
             }
@@ -203,24 +205,24 @@ impl Machine<'_> {
         }
     }
 
-    fn push(&mut self, value: Value) -> Result<(), String> {
-        self.stack.push(Item::Value(value));
+    fn push(&mut self, value: PickleValue) -> Result<(), String> {
+        self.stack.push(StackItem::Value(value));
         Ok(())
     }
 
-    fn pop(&mut self) -> Result<Value, String> {
+    fn pop(&mut self) -> Result<PickleValue, String> {
         match self.stack.pop() {
-            Some(Item::Value(value)) => Ok(value),
+            Some(StackItem::Value(value)) => Ok(value),
             _ => Err("a value is missing".into()),
         }
     }
 
-    fn above_mark(&mut self) -> Result<Vec<Value>, String> {
+    fn above_mark(&mut self) -> Result<Vec<PickleValue>, String> {
         let mut values = Vec::new();
         loop {
             match self.stack.pop() {
-                Some(Item::Value(value)) => values.push(value),
-                Some(Item::Mark) => break,
+                Some(StackItem::Value(value)) => values.push(value),
+                Some(StackItem::Mark) => break,
                 None => return Err("a mark is missing".into()),
             }
         }
@@ -248,11 +250,11 @@ impl Machine<'_> {
 }
 
 /// A copy of a value that is not too large.
-fn copied(value: &Value) -> Result<Value, String> {
-    fn parts(value: &Value) -> usize {
+fn copied(value: &PickleValue) -> Result<PickleValue, String> {
+    fn parts(value: &PickleValue) -> usize {
         1 + match value {
-            Value::Tuple(values) => values.iter().map(parts).sum(),
-            Value::Dict(entries) => entries.iter().map(|(key, value)| parts(key) + parts(value)).sum(),
+            PickleValue::Tuple(values) => values.iter().map(parts).sum(),
+            PickleValue::Dict(entries) => entries.iter().map(|(key, value)| parts(key) + parts(value)).sum(),
             _ => 0,
         }
     }
@@ -269,11 +271,11 @@ fn signed(bytes: &[u8]) -> i64 {
 
 /// The storage that a persistent id of `torch.save` names: `("storage", type, entry, device,
 /// count)`.
-fn storage(id: Value) -> Result<Value, String> {
+fn storage(id: PickleValue) -> Result<PickleValue, String> {
     match id {
-        Value::Tuple(parts) => match parts.as_slice() {
-            [Value::Text(word), Value::Global(kind), Value::Text(entry), ..] if word == "storage" => {
-                Ok(Value::Storage { kind: kind.clone(), entry: entry.clone() })
+        PickleValue::Tuple(parts) => match parts.as_slice() {
+            [PickleValue::Text(word), PickleValue::Global(kind), PickleValue::Text(entry), ..] if word == "storage" => {
+                Ok(PickleValue::Storage { kind: kind.clone(), entry: entry.clone() })
             }
             _ => Err("a persistent id that does not name a storage of torch".into()),
         },
@@ -282,32 +284,32 @@ fn storage(id: Value) -> Result<Value, String> {
 }
 
 /// What the functions make that `torch.save` calls for a tensor.
-fn called(function: &Value, arguments: Value) -> Result<Value, String> {
-    let Value::Global(name) = function else { return Err("a call of something that is not a function".into()) };
-    let Value::Tuple(arguments) = arguments else { return Err("a call without a tuple of arguments".into()) };
-    let sizes = |value: &Value| -> Result<Vec<usize>, String> {
-        let size = |value: &Value| match value {
-            Value::Integer(size) => usize::try_from(*size).map_err(|_| "a negative size".to_owned()),
+fn called(function: &PickleValue, arguments: PickleValue) -> Result<PickleValue, String> {
+    let PickleValue::Global(name) = function else { return Err("a call of something that is not a function".into()) };
+    let PickleValue::Tuple(arguments) = arguments else { return Err("a call without a tuple of arguments".into()) };
+    let sizes = |value: &PickleValue| -> Result<Vec<usize>, String> {
+        let size = |value: &PickleValue| match value {
+            PickleValue::Integer(size) => usize::try_from(*size).map_err(|_| "a negative size".to_owned()),
             _ => Err("a size that is not a number".to_owned()),
         };
         match value {
-            Value::Tuple(values) => values.iter().map(size).collect(),
+            PickleValue::Tuple(values) => values.iter().map(size).collect(),
             _ => Err("sizes that are not a tuple".into()),
         }
     };
     match (name.as_str(), arguments.as_slice()) {
         (
             "torch._utils._rebuild_tensor_v2",
-            [Value::Storage { kind, entry }, Value::Integer(offset), shape, strides, ..],
-        ) => Ok(Value::Tensor(PickledTensor {
+            [PickleValue::Storage { kind, entry }, PickleValue::Integer(offset), shape, strides, ..],
+        ) => Ok(PickleValue::Tensor(PickledTensor {
             kind: kind.clone(),
             entry: entry.clone(),
             offset: usize::try_from(*offset).map_err(|_| "a negative offset")?,
             shape: sizes(shape)?,
             strides: sizes(strides)?,
         })),
-        ("torch._utils._rebuild_parameter", [tensor @ Value::Tensor(_), ..]) => Ok(tensor.clone()),
-        ("collections.OrderedDict", []) => Ok(Value::Dict(Vec::new())),
+        ("torch._utils._rebuild_parameter", [tensor @ PickleValue::Tensor(_), ..]) => Ok(tensor.clone()),
+        ("collections.OrderedDict", []) => Ok(PickleValue::Dict(Vec::new())),
         _ => Err(format!("a call of {name}, which makes no tensor")),
     }
 }
@@ -335,11 +337,17 @@ mod tests {
 
     #[test]
     fn numbers_texts_and_collections_are_read() {
-        assert_eq!(read(b"\x80\x02J\xff\xff\xff\xff."), Ok(Value::Integer(-1)));
-        assert_eq!(read(b"\x80\x02\x8a\x03\x00\x00\x01."), Ok(Value::Integer(65_536)));
-        assert_eq!(read(b"\x80\x04\x8a\x02\x00\x80."), Ok(Value::Integer(-32_768)));
-        let entries = vec![(Value::Text("a".into()), Value::Integer(7)), (Value::Text("b".into()), Value::Other)];
-        assert_eq!(read(b"\x80\x02}q\x00(X\x01\x00\x00\x00aK\x07X\x01\x00\x00\x00bNu."), Ok(Value::Dict(entries)));
+        assert_eq!(read(b"\x80\x02J\xff\xff\xff\xff."), Ok(PickleValue::Integer(-1)));
+        assert_eq!(read(b"\x80\x02\x8a\x03\x00\x00\x01."), Ok(PickleValue::Integer(65_536)));
+        assert_eq!(read(b"\x80\x04\x8a\x02\x00\x80."), Ok(PickleValue::Integer(-32_768)));
+        let entries = vec![
+            (PickleValue::Text("a".into()), PickleValue::Integer(7)),
+            (PickleValue::Text("b".into()), PickleValue::Other),
+        ];
+        assert_eq!(
+            read(b"\x80\x02}q\x00(X\x01\x00\x00\x00aK\x07X\x01\x00\x00\x00bNu."),
+            Ok(PickleValue::Dict(entries))
+        );
         assert!(
             read(b"\x80\x02cos\nsystem\nX\x02\x00\x00\x00ls\x85R.").is_err_and(|error| error.contains("os.system"))
         );

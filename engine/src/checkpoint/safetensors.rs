@@ -17,7 +17,7 @@ const MOST_SHARDS: usize = 4096;
 
 /// The tensors of one file.
 #[derive(Debug)]
-pub(super) struct Header {
+pub(super) struct SafetensorsHeader {
     /// Dtypes and shapes.
     pub headers: TensorHeaders,
     /// Byte range of each tensor's data: within the file, and of the length that dtype and shape
@@ -63,9 +63,9 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
 ///
 /// # Errors
 /// When it is inconsistent in itself or with the file.
-pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, EngineError> {
+pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<SafetensorsHeader, EngineError> {
     #[derive(Deserialize)]
-    struct Entry {
+    struct TensorOffsets {
         data_offsets: (u64, u64),
     }
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
@@ -81,7 +81,7 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
     let data = size - start as u64;
     let mut places = Vec::new();
     for (name, entry) in entries {
-        let Entry { data_offsets: (from, to) } =
+        let TensorOffsets { data_offsets: (from, to) } =
             serde_json::from_value(entry).map_err(|error| malformed(format!("tensor {name}: {error}")))?;
         if from > to || to > data {
             return Err(malformed(format!(
@@ -102,10 +102,10 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
     }
     // The data is within the file, so its bounds fit in a usize.
     let place = |(from, to, name): (u64, u64, String)| (name, start + from as usize..start + to as usize);
-    Ok(Header { headers, bytes: places.into_iter().map(place).collect() })
+    Ok(SafetensorsHeader { headers, bytes: places.into_iter().map(place).collect() })
 }
 
-impl Header {
+impl SafetensorsHeader {
     /// Dtype, shape and byte range of each tensor.
     pub(super) fn tensors(mut self) -> impl Iterator<Item = (String, TensorHeader, Range<usize>)> {
         self.headers.0.into_iter().filter_map(move |(name, header)| {

@@ -330,10 +330,10 @@ fn experts_apart(name: String, tensor: Tensor) -> Vec<(String, Tensor)> {
 }
 
 /// The parts of a tensor that all experts share.
-fn shared_apart(tensor: &Tensor, parts: Vec<packed::Part>) -> Vec<(String, Tensor)> {
+fn shared_apart(tensor: &Tensor, parts: Vec<packed::ExpertSlice>) -> Vec<(String, Tensor)> {
     let experts = parts.last().map_or(1, |part| part.expert + 1);
     let bytes = tensor.bytes.len() / experts;
-    let part = |packed::Part { name, shape, dtype, expert, rows }| {
+    let part = |packed::ExpertSlice { name, shape, dtype, expert, rows }| {
         let start = tensor.bytes.start + expert * bytes;
         let dtype = dtype.map_or_else(|| tensor.dtype.clone(), ToOwned::to_owned);
         (name, Tensor { file: tensor.file, dtype, shape, bytes: start..start + bytes, rows })

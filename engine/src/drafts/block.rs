@@ -14,7 +14,7 @@ use schemas::{
     tree::{Block, TreeShape},
 };
 
-use self::{layers::layers, settings::Settings};
+use self::{layers::layers, settings::BlockSettings};
 use super::{DraftTarget, hot_tokens};
 use crate::{
     checkpoint::{Weights, mask_embedding_token},
@@ -39,7 +39,7 @@ pub fn read(
     given: Option<usize>,
 ) -> Result<BlockSpec, EngineError> {
     families::check_but_windows(config, &[])?;
-    let settings = Settings::new(config);
+    let settings = BlockSettings::new(config);
     settings.check()?;
     check_words(config, settings)?;
     let layers = layers(config, settings)?;
@@ -79,7 +79,7 @@ pub fn read(
 }
 
 /// Refuses words that name another kind of head.
-fn check_words(config: &Config<'_>, settings: Settings<'_>) -> Result<(), EngineError> {
+fn check_words(config: &Config<'_>, settings: BlockSettings<'_>) -> Result<(), EngineError> {
     for (name, known) in [("projector_type", &["dflash", "dspark"][..]), ("attention_mode", &["gqa", "mha"])] {
         if let Some(word) = settings.word(name)?.filter(|word| !known.contains(&word.as_str())) {
             let known = known.join(" and ");
@@ -90,7 +90,7 @@ fn check_words(config: &Config<'_>, settings: Settings<'_>) -> Result<(), Engine
 }
 
 /// The rows of its vocabulary head.
-fn vocabulary(config: &Config<'_>, settings: Settings<'_>, tokens: usize) -> Result<usize, EngineError> {
+fn vocabulary(config: &Config<'_>, settings: BlockSettings<'_>, tokens: usize) -> Result<usize, EngineError> {
     let vocabulary = settings.count("draft_vocab_size")?.unwrap_or(tokens);
     if vocabulary == 0 || vocabulary > tokens {
         return Err(config.malformed(format!("draft_vocab_size is {vocabulary}, but the target has {tokens} tokens")));
@@ -105,7 +105,7 @@ fn vocabulary(config: &Config<'_>, settings: Settings<'_>, tokens: usize) -> Res
 /// layer.
 fn features(
     config: &Config<'_>,
-    settings: Settings<'_>,
+    settings: BlockSettings<'_>,
     layers: usize,
     target: DraftTarget<'_>,
 ) -> Result<CapturedFeatures, EngineError> {
@@ -142,7 +142,7 @@ fn features(
 /// Rows of its block.
 fn block(
     config: &Config<'_>,
-    settings: Settings<'_>,
+    settings: BlockSettings<'_>,
     dspark: bool,
     given: Option<usize>,
 ) -> Result<Block, EngineError> {
@@ -171,7 +171,7 @@ fn block(
 }
 
 /// The token that stands for a position to be drafted.
-fn mask(config: &Config<'_>, settings: Settings<'_>, tokens: usize) -> Result<u32, EngineError> {
+fn mask(config: &Config<'_>, settings: BlockSettings<'_>, tokens: usize) -> Result<u32, EngineError> {
     const NAMES: [&str; 4] = ["mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id"];
     // The vector takes the place of its token, which need not be one of the target's.
     let of_vector = mask_embedding_token(config.folder().path())?;
@@ -197,7 +197,7 @@ fn mask(config: &Config<'_>, settings: Settings<'_>, tokens: usize) -> Result<u3
     Err(config.malformed("mask_token_id is missing: it is the token that stands for a position to be drafted".into()))
 }
 
-fn markov(config: &Config<'_>, settings: Settings<'_>, dspark: bool) -> Result<Option<MarkovSpec>, EngineError> {
+fn markov(config: &Config<'_>, settings: BlockSettings<'_>, dspark: bool) -> Result<Option<MarkovSpec>, EngineError> {
     let rank = settings.count("markov_rank")?.filter(|rank| *rank > 0);
     match (dspark, rank) {
         (false, None) => Ok(None),
@@ -228,7 +228,7 @@ fn markov(config: &Config<'_>, settings: Settings<'_>, dspark: bool) -> Result<O
 
 fn confidence(
     config: &Config<'_>,
-    settings: Settings<'_>,
+    settings: BlockSettings<'_>,
     dspark: bool,
 ) -> Result<Option<ConfidenceSpec>, EngineError> {
     let has = config.tensors.has("confidence_head.proj.weight");

@@ -4,7 +4,7 @@ use super::{DraftTarget, hot_tokens};
 use crate::{
     checkpoint::Weights,
     error::EngineError,
-    families::{self, Attention, Config},
+    families::{self, Config, FamilyAttention},
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, Feedback, Join,
         LayerFormats, LayerSpec, LinearSpec, NormWeights, RecurrentSpec, RecurrentTensorLayout, VocabularySource,
@@ -109,7 +109,7 @@ fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<Laye
         epsilon: config.epsilon()?,
         input_norm: false,
         norms: NormWeights::Whole,
-        attention: AttentionSpec::Grouped(config.attention(prefix, Attention::BY_TENSORS, input)?),
+        attention: AttentionSpec::Grouped(config.attention(prefix, FamilyAttention::BY_TENSORS, input)?),
         ffn: match config.tensors.has(&format!("{prefix}.mlp.gate.weight")) {
             true => config.experts(prefix, &families::qwen3_moe_experts(config)?)?,
             false => config.dense(prefix)?,

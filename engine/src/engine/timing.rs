@@ -102,7 +102,7 @@ pub struct PrefillPoint {
 
 /// How timed rounds are launched.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Run {
+enum RoundLaunch {
     Whole,
     InParts,
 }
@@ -119,7 +119,7 @@ impl Engine {
     /// # Errors
     /// When requests are running, a point does not fit the engine, or the device fails.
     pub fn time_rounds(&mut self, points: &[TimingPoint], rounds: usize) -> Result<Vec<RoundTimes>, EngineError> {
-        self.time_runs(points, rounds, Run::Whole)
+        self.time_runs(points, rounds, RoundLaunch::Whole)
     }
 
     /// The same with the parts of each round, for devices that do not measure them in normal
@@ -130,7 +130,7 @@ impl Engine {
     /// # Errors
     /// As [`time_rounds`](Self::time_rounds).
     pub fn time_parts(&mut self, points: &[TimingPoint], rounds: usize) -> Result<Vec<RoundTimes>, EngineError> {
-        self.time_runs(points, rounds, Run::InParts)
+        self.time_runs(points, rounds, RoundLaunch::InParts)
     }
 
     /// Prefills the prompts of each point `repeats` times, after one time that does not count;
@@ -169,7 +169,12 @@ impl Engine {
         Ok(times)
     }
 
-    fn time_runs(&mut self, points: &[TimingPoint], rounds: usize, run: Run) -> Result<Vec<RoundTimes>, EngineError> {
+    fn time_runs(
+        &mut self,
+        points: &[TimingPoint],
+        rounds: usize,
+        run: RoundLaunch,
+    ) -> Result<Vec<RoundTimes>, EngineError> {
         self.scheduler.expect_idle("rounds can be timed")?;
         points.iter().try_for_each(|point| self.check_point(*point, rounds))?;
         let simulated = self.options.simulated.clone();
@@ -184,9 +189,9 @@ impl Engine {
         &mut self,
         points: &[TimingPoint],
         rounds: usize,
-        run: Run,
+        run: RoundLaunch,
     ) -> Result<Vec<RoundTimes>, EngineError> {
-        self.scheduler.time_parts(run == Run::InParts)?;
+        self.scheduler.time_parts(run == RoundLaunch::InParts)?;
         self.scheduler.set_reuse(Reuse::Prompts)?;
         self.scheduler.simulate_acceptance(Some(Simulated::Length(1.0)))?;
         let mut order: Vec<usize> = (0..points.len()).collect();
@@ -211,10 +216,10 @@ impl Engine {
             let speculates = !point.shape.is_off();
             let there = before.is_some_and(|(read, _)| read == batch);
             let prefill = match run {
-                Run::InParts if there => None,
-                Run::InParts => Some(self.read(&prompts, speculates)?),
-                Run::Whole if before == Some((batch, speculates)) => None,
-                Run::Whole => {
+                RoundLaunch::InParts if there => None,
+                RoundLaunch::InParts => Some(self.read(&prompts, speculates)?),
+                RoundLaunch::Whole if before == Some((batch, speculates)) => None,
+                RoundLaunch::Whole => {
                     if there {
                         // Prompts of the same sizes were prefilled without the draft, so kernels
                         // are warm: prefill in full again.
@@ -248,11 +253,11 @@ impl Engine {
         Ok(())
     }
 
-    fn timed_graphs(&self, batch: usize, run: Run) -> Vec<usize> {
+    fn timed_graphs(&self, batch: usize, run: RoundLaunch) -> Vec<usize> {
         match run {
-            Run::InParts => self.options.graph_sizes(),
-            Run::Whole if self.options.disable_cuda_graph => Vec::new(),
-            Run::Whole => vec![batch],
+            RoundLaunch::InParts => self.options.graph_sizes(),
+            RoundLaunch::Whole if self.options.disable_cuda_graph => Vec::new(),
+            RoundLaunch::Whole => vec![batch],
         }
     }
 

@@ -23,7 +23,7 @@ pub struct Config<'a> {
 
 /// A family's properties that do not depend on the file.
 #[derive(Clone, Copy, Debug)]
-pub struct Attention {
+pub struct FamilyAttention {
     /// Whether query, key and value projections always have biases.
     pub qkv_bias: bool,
     /// Whether `attention_bias` in the file is trusted; if not, the tensors decide about biases.
@@ -34,7 +34,7 @@ pub struct Attention {
     pub rotated: f64,
 }
 
-impl Attention {
+impl FamilyAttention {
     /// Llama's properties: biases and norms if the checkpoint has them, and whole heads rotated.
     pub const PLAIN: Self = Self { qkv_bias: false, bias_setting: true, head_norms: None, rotated: 1.0 };
 
@@ -143,7 +143,7 @@ impl<'a> Config<'a> {
     }
 
     /// A layer in Llama's layout, with a family's attention and this feed-forward block.
-    pub fn layer(&self, prefix: &str, attention: Attention, ffn: FfnSpec) -> Result<LayerSpec, EngineError> {
+    pub fn layer(&self, prefix: &str, attention: FamilyAttention, ffn: FfnSpec) -> Result<LayerSpec, EngineError> {
         let hidden = self.hidden()?;
         Ok(LayerSpec {
             hidden,
@@ -157,7 +157,7 @@ impl<'a> Config<'a> {
     }
 
     /// Attention of a layer that reads `input` values.
-    pub fn attention(&self, prefix: &str, family: Attention, input: usize) -> Result<GroupedQuery, EngineError> {
+    pub fn attention(&self, prefix: &str, family: FamilyAttention, input: usize) -> Result<GroupedQuery, EngineError> {
         let fields = self.fields();
         self.expect_no_latent()?;
         let (heads, key_value_heads, head_dim) = self.heads()?;

@@ -1,14 +1,14 @@
 //! Dense families: Llama, Mistral, Qwen2 (and 2.5), Qwen3. They differ in biases, in norms of
 //! queries and keys, and in the meaning of a sliding window (see [`settings`](super::settings)).
 
-use super::{CapturedIds, Config, Family, config::Attention};
+use super::{CapturedIds, Config, Family, config::FamilyAttention};
 use crate::{error::EngineError, spec::TargetSpec};
 
 /// Llama 2 to 3.3, Mistral.
 pub static LLAMA: Family = Family {
     architectures: &["LlamaForCausalLM", "MistralForCausalLM"],
     reads: &[],
-    target: |config| read(config, Attention::PLAIN),
+    target: |config| read(config, FamilyAttention::PLAIN),
     mtp: None,
     captured_ids: CapturedIds::Outputs,
 };
@@ -17,7 +17,7 @@ pub static LLAMA: Family = Family {
 pub static QWEN2: Family = Family {
     architectures: &["Qwen2ForCausalLM"],
     reads: &[],
-    target: |config| read(config, Attention { qkv_bias: true, ..Attention::PLAIN }),
+    target: |config| read(config, FamilyAttention { qkv_bias: true, ..FamilyAttention::PLAIN }),
     mtp: None,
     captured_ids: CapturedIds::Outputs,
 };
@@ -26,11 +26,11 @@ pub static QWEN2: Family = Family {
 pub static QWEN3: Family = Family {
     architectures: &["Qwen3ForCausalLM"],
     reads: &[],
-    target: |config| read(config, Attention { head_norms: Some(true), ..Attention::PLAIN }),
+    target: |config| read(config, FamilyAttention { head_norms: Some(true), ..FamilyAttention::PLAIN }),
     mtp: None,
     captured_ids: CapturedIds::Outputs,
 };
 
-fn read(config: &Config<'_>, attention: Attention) -> Result<TargetSpec, EngineError> {
+fn read(config: &Config<'_>, attention: FamilyAttention) -> Result<TargetSpec, EngineError> {
     config.target(|_, prefix| config.layer(prefix, attention, config.dense(prefix)?))
 }

@@ -4,7 +4,7 @@
 
 use super::{
     CapturedIds, Config, Family, MtpFamily,
-    config::Attention,
+    config::FamilyAttention,
     corrected::{self, Defaults},
 };
 use crate::{
@@ -35,9 +35,9 @@ fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
     })
 }
 
-fn attention(config: &Config<'_>) -> Attention {
+fn attention(config: &Config<'_>) -> FamilyAttention {
     let head_norms = Some(config.fields().use_qk_norm.unwrap_or(false));
-    Attention { head_norms, rotated: 0.5, ..Attention::PLAIN }
+    FamilyAttention { head_norms, rotated: 0.5, ..FamilyAttention::PLAIN }
 }
 
 fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {

@@ -3,7 +3,7 @@
 
 use kernels::reference::GateActivation;
 
-use super::{CapturedIds, Config, Family, config::Attention};
+use super::{CapturedIds, Config, Family, config::FamilyAttention};
 use crate::{
     error::EngineError,
     spec::{
@@ -45,7 +45,7 @@ fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
     if config.fields().attention_bias == Some(false) {
         return Err(config.malformed("attention_bias is false, but the attention of gpt-oss has biases".into()));
     }
-    let properties = Attention { qkv_bias: true, head_norms: Some(false), ..Attention::PLAIN };
+    let properties = FamilyAttention { qkv_bias: true, head_norms: Some(false), ..FamilyAttention::PLAIN };
     config.target(|at, prefix| {
         let hidden = config.hidden()?;
         config.tensors.expect(&format!("{prefix}.mlp.router.weight"), &[experts.experts, hidden])?;

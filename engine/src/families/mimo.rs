@@ -1,6 +1,6 @@
 //! MiMo-7B: Qwen2's layers, and an MTP layer that puts the hidden state before the embedding.
 
-use super::{CapturedIds, Config, Family, MtpFamily, config::Attention};
+use super::{CapturedIds, Config, Family, MtpFamily, config::FamilyAttention};
 use crate::{
     error::EngineError,
     spec::{Join, LayerSpec, RecurrentTensorLayout},
@@ -21,6 +21,6 @@ pub static FAMILY: Family = Family {
 };
 
 fn layer(config: &Config<'_>, prefix: &str) -> Result<LayerSpec, EngineError> {
-    let attention = Attention { qkv_bias: true, ..Attention::PLAIN };
+    let attention = FamilyAttention { qkv_bias: true, ..FamilyAttention::PLAIN };
     config.layer(prefix, attention, config.dense(prefix)?)
 }

@@ -9,7 +9,7 @@
 
 use serde_json::Value as Json;
 
-use super::{CapturedIds, Config, Family, MtpFamily, config::Attention};
+use super::{CapturedIds, Config, Family, MtpFamily, config::FamilyAttention};
 use crate::{
     error::EngineError,
     spec::{
@@ -116,7 +116,7 @@ fn linear_layer(config: &Config<'_>, ffn: FfnSpec) -> Result<LayerSpec, EngineEr
 }
 
 fn full_layer(config: &Config<'_>, prefix: &str, ffn: FfnSpec) -> Result<LayerSpec, EngineError> {
-    let family = Attention { head_norms: Some(true), rotated: 0.25, ..Attention::PLAIN };
+    let family = FamilyAttention { head_norms: Some(true), rotated: 0.25, ..FamilyAttention::PLAIN };
     let mut attention = config.attention(prefix, family, config.hidden()?)?;
     attention.output_gate = config.fields().other.get("attn_output_gate").and_then(Json::as_bool) != Some(false);
     layer(config, AttentionSpec::Grouped(attention), ffn)

@@ -2,7 +2,7 @@
 
 use kernels::reference::GateActivation;
 
-use super::{CapturedIds, Config, Family, config::Attention};
+use super::{CapturedIds, Config, Family, config::FamilyAttention};
 use crate::{
     error::EngineError,
     spec::{ExpertsLayout, ExpertsSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec},
@@ -25,7 +25,7 @@ fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
         return Err(config.malformed("decoder_sparse_step is 0, expected 1 or more".into()));
     }
     let dense_layers = fields.mlp_only_layers.as_deref().unwrap_or_default();
-    let attention = Attention { head_norms: Some(true), ..Attention::PLAIN };
+    let attention = FamilyAttention { head_norms: Some(true), ..FamilyAttention::PLAIN };
     config.target(|at, prefix| {
         let dense = dense_layers.contains(&at) || !(at + 1).is_multiple_of(step);
         let ffn = if dense { config.dense(prefix)? } else { config.experts(prefix, &experts)? };

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Models whose mode is not known yet.
-pub(super) struct Models<'a> {
+pub(super) struct Fp8Models<'a> {
     target: &'a mut TargetSpec,
     draft: Option<&'a mut DraftSpec>,
     /// Where the matrices of both are.
@@ -25,7 +25,7 @@ pub(super) struct Models<'a> {
     quantises: bool,
 }
 
-impl<'a> Models<'a> {
+impl<'a> Fp8Models<'a> {
     /// Those of a checkpoint.
     pub fn described(models: &'a mut Described, options: &EngineOptions) -> Self {
         let quantises = activations_are_quantised(models.folder.config.quantization_config.as_ref(), options);
@@ -49,7 +49,7 @@ impl<'a> Models<'a> {
 /// activations. It stays `weights` if some layer cannot have products, and for targets with
 /// experts, where products are slower (docs/notes/performance/fp8.md).
 pub(super) fn default_mode(
-    models: Models<'_>,
+    models: Fp8Models<'_>,
     options: &EngineOptions,
     devices: &[(Device, String)],
     element: Option<Element>,
@@ -178,9 +178,9 @@ mod tests {
     fn device_that_does_not_multiply_in_fp8_keeps_weights_and_a_given_mode_stays() {
         let options = family("llama_fp8_blocks");
         let mut models = describe(&options).expect("a checkpoint");
-        assert_eq!(default_mode(Models::described(&mut models, &options), &options, &[], None), Fp8Compute::Weights);
+        assert_eq!(default_mode(Fp8Models::described(&mut models, &options), &options, &[], None), Fp8Compute::Weights);
         let given = EngineOptions { fp8_compute: Some(Fp8Compute::Products), ..options };
-        assert_eq!(default_mode(Models::described(&mut models, &given), &given, &[], None), Fp8Compute::Products);
+        assert_eq!(default_mode(Fp8Models::described(&mut models, &given), &given, &[], None), Fp8Compute::Products);
     }
 
     #[test]

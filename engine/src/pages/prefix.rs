@@ -49,7 +49,7 @@ impl Reuse {
 #[derive(Debug, Default)]
 pub struct PrefixCache {
     pages: HashMap<PageKey, PageId>,
-    nodes: HashMap<PageId, Node>,
+    nodes: HashMap<PageId, PrefixNode>,
     /// Number of pages without a user. All pages after such a page have no user either.
     idle: usize,
     /// Pages without a user and without pages after them, by the time of their last use.
@@ -58,7 +58,7 @@ pub struct PrefixCache {
 }
 
 #[derive(Debug)]
-struct Node {
+struct PrefixNode {
     key: PageKey,
     parent: Option<PageId>,
     children: usize,
@@ -179,7 +179,7 @@ impl PrefixCache {
             self.leaves.insert((self.clock, page));
         }
         self.pages.insert(key, page);
-        self.nodes.insert(page, Node { key, parent, children: 0, users, last_used: self.clock });
+        self.nodes.insert(page, PrefixNode { key, parent, children: 0, users, last_used: self.clock });
     }
 
     /// Evicts the least recently used page without a user and without pages after it.
@@ -214,7 +214,7 @@ impl PrefixCache {
                 assert!(self.nodes[parent].users >= node.users, "{page:?} outlives the page before it");
             }
         }
-        let is_leaf = |node: &&Node| node.users == 0 && node.children == 0;
+        let is_leaf = |node: &&PrefixNode| node.users == 0 && node.children == 0;
         assert_eq!(self.leaves.len(), self.nodes.values().filter(is_leaf).count());
         assert_eq!(self.idle, self.nodes.values().filter(|node| node.users == 0).count());
         assert_eq!(self.pages.len(), self.nodes.len());

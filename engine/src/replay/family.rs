@@ -12,11 +12,11 @@ use crate::{
 
 /// Shapes whose trees are read off the same pools ([`NodeSource::family`]), and the known outcomes
 /// of their rounds.
-pub struct Family {
+pub struct ShapeFamily {
     /// Without duplicates.
     shapes: Vec<TreeShape>,
     /// Outcomes of the shapes, in their order, by text and position.
-    known: HashMap<(usize, usize), Vec<Outcome>>,
+    known: HashMap<(usize, usize), Vec<RoundOutcome>>,
 }
 
 /// What is chosen from in place of the draft's pool, for a shape at a place; `None` if nothing else
@@ -25,14 +25,14 @@ pub type Joins<'a> = &'a dyn Fn(&ReplayPlace<'_>, &Pool, TreeShape) -> Option<Po
 
 /// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct RoundOutcome {
     /// Number of accepted drafts.
     pub accepted: usize,
     /// Expected number of accepted drafts, given the text before each; 0 for a greedy text.
     pub expected: f64,
 }
 
-impl Family {
+impl ShapeFamily {
     /// Groups shapes into families; shapes without speculation are in none.
     pub fn all(shapes: &[TreeShape], nodes: NodeSource) -> Vec<Self> {
         let mut shapes: Vec<TreeShape> = shapes.iter().copied().filter(|shape| !shape.is_off()).collect();
@@ -48,7 +48,7 @@ impl Family {
     }
 
     /// The outcome of a round of a shape at a (text, position), if known.
-    pub fn outcome(&self, place: (usize, usize), shape: TreeShape) -> Option<Outcome> {
+    pub fn outcome(&self, place: (usize, usize), shape: TreeShape) -> Option<RoundOutcome> {
         let at = self.shapes.iter().position(|known| *known == shape)?;
         self.known.get(&place)?.get(at).copied()
     }
@@ -75,7 +75,7 @@ impl Family {
         let outcome = |shape: &TreeShape| {
             let joined = joins(place, pool, *shape);
             let pool = joined.as_ref().unwrap_or(pool);
-            Outcome {
+            RoundOutcome {
                 accepted: accepted(pool, *shape, place.text),
                 expected: match place.wanted {
                     RequiredTree::Accepted => 0.0,

@@ -9,7 +9,7 @@ use std::{
 
 use schemas::tree::TreeShape;
 
-use super::{Acceptance, ReplayReport, ReplayText, expected::Chances, family::Family, kept::Kept};
+use super::{ReplayReport, ReplayText, ShapeAcceptance, expected::Chances, family::ShapeFamily, kept::StateFile};
 use crate::{
     backend::{
         Capacity, PageId, Pool, PrefillChunk, Replay, ReplayPlace, RequiredTree, Slot, TargetStates, expect_finite,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// As many texts as fit on the device; text i is in slot i.
-pub struct Group<'a> {
+pub struct TextGroup<'a> {
     backend: &'a mut dyn Replay,
     texts: &'a [ReplayText],
     pool: PagePool,
@@ -29,7 +29,7 @@ pub struct Group<'a> {
     tables: Vec<PageTable>,
     /// Index of the group's first text among all texts.
     first: usize,
-    families: Vec<Family>,
+    families: Vec<ShapeFamily>,
     walks: Vec<Walk>,
     shapes: usize,
     chances: Chances,
@@ -44,7 +44,7 @@ struct Walk {
     shape: TreeShape,
     /// The position of the next round's root.
     at: usize,
-    counted: Acceptance,
+    counted: ShapeAcceptance,
 }
 
 /// Number of pages for the positions of a text. The last token is in no cache but that of a draft
@@ -54,7 +54,7 @@ pub fn pages(text: &ReplayText, capacity: Capacity) -> usize {
     positions.div_ceil(capacity.page_size.max(1))
 }
 
-impl<'a> Group<'a> {
+impl<'a> TextGroup<'a> {
     /// Opens slots for texts from index `first` on: as many as fit, at least one.
     ///
     /// # Errors
@@ -87,13 +87,16 @@ impl<'a> Group<'a> {
         let walk = |(text, shape): (usize, &TreeShape)| {
             let ReplayText { prompt_tokens, sampling, .. } = &texts[text];
             let expected_drafts = (!sampling.is_greedy()).then_some(0.0);
-            let counted =
-                Acceptance { output_tokens: texts[text].output_tokens(), expected_drafts, ..Acceptance::default() };
+            let counted = ShapeAcceptance {
+                output_tokens: texts[text].output_tokens(),
+                expected_drafts,
+                ..ShapeAcceptance::default()
+            };
             Walk { text, shape: *shape, at: *prompt_tokens, counted }
         };
         let walks = (0..count).flat_map(|text| shapes.iter().map(move |shape| (text, shape))).map(walk).collect();
         Ok(Self {
-            families: Family::all(shapes, backend.cost().nodes),
+            families: ShapeFamily::all(shapes, backend.cost().nodes),
             walks,
             shapes: shapes.len(),
             chances: Chances::default(),
@@ -112,9 +115,9 @@ impl<'a> Group<'a> {
     /// When the device fails.
     pub fn run(
         &mut self,
-        kept: Option<&mut Kept<'_>>,
+        kept: Option<&mut StateFile<'_>>,
         reported: &mut ReplayReport<'_>,
-    ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+    ) -> Result<Option<Vec<Vec<ShapeAcceptance>>>, EngineError> {
         if !self.families.is_empty() && self.read(kept, reported)?.is_break() {
             return Ok(None);
         }
@@ -132,10 +135,10 @@ impl<'a> Group<'a> {
                 self.expand(family, &places)?;
             }
         }
-        let counted: Vec<Acceptance> = self.walks.drain(..).map(|walk| walk.counted).collect();
+        let counted: Vec<ShapeAcceptance> = self.walks.drain(..).map(|walk| walk.counted).collect();
         Ok(Some(match self.shapes {
             0 => vec![Vec::new(); self.texts.len()],
-            shapes => counted.chunks(shapes).map(<[Acceptance]>::to_vec).collect(),
+            shapes => counted.chunks(shapes).map(<[ShapeAcceptance]>::to_vec).collect(),
         }))
     }
 
@@ -176,7 +179,7 @@ impl<'a> Group<'a> {
     /// Prefills the texts, except for the last token of each.
     fn read(
         &mut self,
-        mut kept: Option<&mut Kept<'_>>,
+        mut kept: Option<&mut StateFile<'_>>,
         reported: &mut ReplayReport<'_>,
     ) -> Result<ControlFlow<()>, EngineError> {
         let mut known = 0;
@@ -187,7 +190,7 @@ impl<'a> Group<'a> {
             }
         }
         let mut kept = kept.filter(|kept| kept.writes());
-        let most = kept.as_deref().map_or_else(|| self.backend.capacity().prefill_chunk.max(1), Kept::together);
+        let most = kept.as_deref().map_or_else(|| self.backend.capacity().prefill_chunk.max(1), StateFile::together);
         let mut read = vec![0; self.texts.len()];
         let mut states = Vec::new();
         loop {
@@ -232,7 +235,7 @@ impl<'a> Group<'a> {
     /// in which the target ran.
     fn read_known(
         &mut self,
-        kept: &mut Kept<'_>,
+        kept: &mut StateFile<'_>,
         known: usize,
         reported: &mut ReplayReport<'_>,
     ) -> Result<ControlFlow<()>, EngineError> {

@@ -13,7 +13,7 @@ use std::{
     path::Path,
 };
 
-use self::format::{Extent, FORMAT, Header, KeptTexts, OVERHEAD};
+use self::format::{Extent, FORMAT, KeptTexts, OVERHEAD, StateFileHeader};
 use super::ReplayText;
 use crate::{backend::Replay, error::EngineError, identity::Identity, options::EngineOptions};
 
@@ -33,7 +33,7 @@ pub struct KeepStates<'a> {
 
 /// A piece of a text whose states are in the file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Piece {
+pub struct KeptRange {
     /// Positions of the text.
     pub positions: Range<usize>,
     /// Byte offset of the states.
@@ -41,14 +41,14 @@ pub struct Piece {
 }
 
 /// The open file.
-pub struct Kept<'a> {
+pub struct StateFile<'a> {
     keep: KeepStates<'a>,
-    header: Header,
+    header: StateFileHeader,
     extents: Vec<Extent>,
     /// `None` if it can neither be read nor written.
     file: Option<File>,
     /// Pieces of the first texts: those that the file contained when it was opened.
-    known: Vec<Vec<Piece>>,
+    known: Vec<Vec<KeptRange>>,
     /// Byte offset of the next piece.
     end: u64,
     writes: bool,
@@ -64,14 +64,14 @@ pub struct Keeping<'a, 'b> {
     pub options: &'b EngineOptions,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> StateFile<'a> {
     /// Opens or creates the file for these texts. Contents for other texts or another target are
     /// discarded. `None` without a draft.
     pub fn open(keeping: Keeping<'a, '_>, backend: &dyn Replay, texts: &[ReplayText]) -> Option<Self> {
         let Keeping { keep, identity, options } = keeping;
         let device = backend.device();
         let row = backend.state_row()?;
-        let header = Header {
+        let header = StateFileHeader {
             format: FORMAT,
             engine: crate::NAME_AND_VERSION.into(),
             target: identity.target.clone(),
@@ -109,7 +109,7 @@ impl<'a> Kept<'a> {
     }
 
     /// A piece of a known text; `None` after the last one.
-    pub fn piece(&self, text: usize, number: usize) -> Option<&Piece> {
+    pub fn piece(&self, text: usize, number: usize) -> Option<&KeptRange> {
         self.known.get(text)?.get(number)
     }
 
@@ -117,7 +117,7 @@ impl<'a> Kept<'a> {
     ///
     /// # Errors
     /// When reading the file fails.
-    pub fn read(&mut self, text: usize, piece: &Piece, to: &mut Vec<u8>) -> Result<(), EngineError> {
+    pub fn read(&mut self, text: usize, piece: &KeptRange, to: &mut Vec<u8>) -> Result<(), EngineError> {
         let count = self.extents.get(text).map_or(0, |text| self.header.row.bytes(&piece.positions, &text.wanted));
         let start = to.len();
         to.resize(start + count, 0);

@@ -6,7 +6,7 @@ use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
     ReplayProgress, ReplayReport, ReplayText, check,
-    group::Group,
+    group::TextGroup,
     trace::{FORMAT, PositionTrace},
 };
 use crate::{backend::Replay, error::EngineError};
@@ -64,7 +64,7 @@ pub(crate) fn run(
     let mut traces: Vec<PositionTrace> = limits.iter().zip(&lists).map(record).collect();
     let mut first = 0;
     while first < texts.len() {
-        let mut group = Group::open(backend, texts, first, limits, None)?;
+        let mut group = TextGroup::open(backend, texts, first, limits, None)?;
         let found = group.positions(&lists, &mut reported);
         let closed = group.close();
         let Some(found) = found? else { return closed.map(|()| None) };
@@ -81,7 +81,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Acceptance, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions, options::DeviceChoice,
+        Engine, EngineOptions, Request, SamplingParams, ShapeAcceptance, ShapePolicy, StopConditions,
+        options::DeviceChoice,
     };
 
     fn texts(engine: &mut Engine) -> Vec<ReplayText> {
@@ -128,7 +129,7 @@ mod tests {
                 let near = |(one, other): (f64, f64)| (one - other).abs() < 1e-4;
                 assert_eq!(found.expected_drafts.is_some(), expected.expected_drafts.is_some());
                 assert!(found.expected_drafts.zip(expected.expected_drafts).is_none_or(near), "{found:?} {expected:?}");
-                let exact = |one: &Acceptance| Acceptance { expected_drafts: None, ..one.clone() };
+                let exact = |one: &ShapeAcceptance| ShapeAcceptance { expected_drafts: None, ..one.clone() };
                 assert_eq!(exact(found), exact(expected), "{shape}");
             }
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::ControlFlow};
 
 use schemas::tree::TreeShape;
 
-use super::{Acceptance, ReplayProgress, ReplayText};
+use super::{ReplayProgress, ReplayText, ShapeAcceptance};
 use crate::{error::EngineError, spec::TextSpec, text_drafts::TextDrafts, tree::DraftTree};
 
 /// What a rule can look up besides the request's own tokens.
@@ -23,7 +23,7 @@ pub enum TextHistory {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TextAcceptance {
     /// As of any draft. The proposed drafts are those that were found.
-    pub acceptance: Acceptance,
+    pub acceptance: ShapeAcceptance,
     /// Number of rounds by the rows that the target verified (the root included) and the drafts
     /// that were accepted and kept.
     pub rounds: BTreeMap<(usize, usize), u64>,
@@ -91,7 +91,7 @@ pub fn run(
     texts: &[ReplayText],
     shapes: &[TreeShape],
     progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
-) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+) -> Result<Option<Vec<Vec<ShapeAcceptance>>>, EngineError> {
     let tokens: usize = texts.iter().map(ReplayText::round_tokens).sum();
     let known: Vec<KnownText<'_>> = texts.iter().map(KnownText::from).collect();
     let mut results = vec![Vec::with_capacity(shapes.len()); texts.len()];

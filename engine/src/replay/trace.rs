@@ -13,7 +13,7 @@ mod check;
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
-use super::{Acceptance, ReplayText};
+use super::{ReplayText, ShapeAcceptance};
 use crate::backend::Pool;
 
 /// Version of the format of a trace.
@@ -88,7 +88,7 @@ impl PositionTrace {
 
     /// What rounds of a shape accept along each text; `None` if the trace does not
     /// [contain](Self::contains) the shape.
-    pub fn acceptance(&self, shape: TreeShape) -> Option<Vec<Acceptance>> {
+    pub fn acceptance(&self, shape: TreeShape) -> Option<Vec<ShapeAcceptance>> {
         self.contains(shape).then(|| self.texts.iter().map(|text| text.acceptance(shape)).collect())
     }
 }
@@ -105,11 +105,11 @@ impl TextTrace {
     }
 
     /// What rounds of a shape accept along the text. The trace must contain the shape.
-    fn acceptance(&self, shape: TreeShape) -> Acceptance {
-        let mut counted = Acceptance {
+    fn acceptance(&self, shape: TreeShape) -> ShapeAcceptance {
+        let mut counted = ShapeAcceptance {
             output_tokens: self.output_tokens,
             expected_drafts: self.sampled.then_some(0.0),
-            ..Acceptance::default()
+            ..ShapeAcceptance::default()
         };
         let mut at = 0;
         while let Some(nodes) = self.positions.get(at) {

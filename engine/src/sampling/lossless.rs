@@ -27,7 +27,7 @@ const QUANTILE: f64 = 4.26;
 
 /// An acceptance rule: from a tree, the target's logits at each of its nodes, and the tokens up to
 /// the root, to the tokens of a round: accepted drafts, then the bonus token.
-type Rule = fn(&DraftTree, &[Vec<f32>], &SamplingParams, &[u32]) -> Vec<u32>;
+type AcceptanceRule = fn(&DraftTree, &[Vec<f32>], &SamplingParams, &[u32]) -> Vec<u32>;
 
 /// The engine's rule.
 fn ours(tree: &DraftTree, logits: &[Vec<f32>], sampling: &SamplingParams, context: &[u32]) -> Vec<u32> {
@@ -219,7 +219,7 @@ fn with_twins(context: &[u32]) -> DraftTree {
 }
 
 /// The result of drawing outputs.
-struct Drawn {
+struct DrawnOutputs {
     /// Number of occurrences of each output; outputs are numbers in the base of the vocabulary.
     counts: Vec<u64>,
     /// Accepted drafts over all rounds.
@@ -227,10 +227,10 @@ struct Drawn {
     rounds: u64,
 }
 
-fn draw(grow: &dyn Fn(&[u32]) -> DraftTree, sampling: &SamplingParams, rule: Rule) -> Drawn {
+fn draw(grow: &dyn Fn(&[u32]) -> DraftTree, sampling: &SamplingParams, rule: AcceptanceRule) -> DrawnOutputs {
     // There are few contexts, and draft and target are functions of them.
     let mut verified: HashMap<Vec<u32>, (DraftTree, Vec<Vec<f32>>)> = HashMap::new();
-    let mut drawn = Drawn { counts: vec![0; VOCABULARY.pow(LENGTH as u32)], accepted: 0, rounds: 0 };
+    let mut drawn = DrawnOutputs { counts: vec![0; VOCABULARY.pow(LENGTH as u32)], accepted: 0, rounds: 0 };
     for seed in 0..OUTPUTS {
         let sampling = SamplingParams { seed, ..sampling.clone() };
         let mut context = PROMPT.to_vec();
@@ -257,7 +257,7 @@ fn draw(grow: &dyn Fn(&[u32]) -> DraftTree, sampling: &SamplingParams, rule: Rul
 
 /// Chi-square statistic against the target's joint distribution, as a standard normal quantile
 /// (Wilson and Hilferty 1931); infinite if an impossible output occurred.
-fn distance(drawn: &Drawn, sampling: &SamplingParams) -> f64 {
+fn distance(drawn: &DrawnOutputs, sampling: &SamplingParams) -> f64 {
     let mut expected = vec![(PROMPT.to_vec(), 1.0)];
     for _ in 0..LENGTH {
         expected = expected
@@ -333,7 +333,7 @@ fn shapes() -> Vec<TreeShape> {
 }
 
 /// The largest distance of a rule over all trees and parameters.
-fn worst(rule: Rule) -> f64 {
+fn worst(rule: AcceptanceRule) -> f64 {
     let mut worst = f64::NEG_INFINITY;
     for sampling in samplings() {
         for shape in shapes() {
@@ -354,7 +354,7 @@ fn output_has_the_target_distribution_for_every_tree() {
 
 #[test]
 fn drawing_against_one_child_after_the_other_gives_the_same_distribution_and_acceptance() {
-    let sequential: Rule =
+    let sequential: AcceptanceRule =
         |tree, logits, sampling, context| one_after_the_other(tree, logits, sampling, context, Faults::default());
     let worst = worst(sequential);
     assert!(worst < QUANTILE, "{worst} standard deviations");
@@ -370,7 +370,7 @@ fn drawing_against_one_child_after_the_other_gives_the_same_distribution_and_acc
 
 #[test]
 fn every_broken_rule_is_found_out() {
-    fn check(name: &str, shape: &str, rule: Rule) {
+    fn check(name: &str, shape: &str, rule: AcceptanceRule) {
         let sampling = SamplingParams { temperature: 1.0, ..SamplingParams::default() };
         let shape = shape.parse().expect("a shape");
         let drawn = draw(&|context| grow(shape, context), &sampling, rule);
@@ -400,7 +400,7 @@ fn every_broken_rule_is_found_out() {
         ours(tree, logits, &SamplingParams { temperature: 0.7, ..sampling.clone() }, context)
     });
     for adjustments in adjustments() {
-        let rule: Rule = |tree, logits, sampling, context| {
+        let rule: AcceptanceRule = |tree, logits, sampling, context| {
             let adjust = |logits: &Vec<f32>| adjuster(sampling, context).adjust(logits);
             let adjusted: Vec<Vec<f32>> = logits.iter().map(adjust).collect();
             ours(tree, &adjusted, &SamplingParams { adjustments: Adjustments::default(), ..sampling.clone() }, context)

@@ -38,7 +38,7 @@ pub struct Script {
 
 /// A record of the device's actions that tests can inspect while the scheduler owns the device.
 #[derive(Default)]
-pub struct World {
+pub struct DeviceRecord {
     open: BTreeMap<Slot, Open>,
     in_flight: VecDeque<(Ticket, Vec<Slot>, RoundOutput)>,
     /// First tokens of the prefill in flight, each with the index of its piece.
@@ -79,30 +79,30 @@ struct Open {
 pub struct Fake {
     capacity: Capacity,
     script: Script,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<DeviceRecord>>,
 }
 
 impl Fake {
     /// A device, and access to its record.
-    pub fn new(capacity: Capacity, script: Script) -> (Self, Arc<Mutex<World>>) {
-        let world = World { windows: WindowMap::new(&capacity), ..World::default() };
+    pub fn new(capacity: Capacity, script: Script) -> (Self, Arc<Mutex<DeviceRecord>>) {
+        let world = DeviceRecord { windows: WindowMap::new(&capacity), ..DeviceRecord::default() };
         let world = Arc::new(Mutex::new(world));
         (Self { capacity, script, world: Arc::clone(&world) }, world)
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> MutexGuard<'_, DeviceRecord> {
         self.world.lock().expect("no panic while it was held")
     }
 }
 
-impl World {
+impl DeviceRecord {
     /// Whether no slot is open and nothing is in flight.
     pub fn is_clean(&self) -> bool {
         self.open.is_empty() && self.in_flight.is_empty() && self.first.is_none()
     }
 }
 
-impl World {
+impl DeviceRecord {
     /// Writes a row on a page that no other slot reads.
     fn write(&mut self, slot: Slot, page_size: usize, position: usize, token: u32, next: Option<u32>) {
         let page = self.open[&slot].pages[position / page_size];

@@ -8,7 +8,7 @@
 
 use std::time::Instant;
 
-use super::{ModelEnds, Running, Scheduler, Waiting, admission::Limits};
+use super::{ModelEnds, ScheduledRequest, Scheduler, Waiting, admission::Limits};
 use crate::{
     error::EngineError,
     new_token_ratio::{NewTokenRatio, Output},
@@ -20,7 +20,7 @@ use crate::{
 const GROWTH: usize = 128;
 
 /// What the queue's first request needs, in pages.
-pub struct Needs {
+pub struct PageNeeds {
     /// To start: its tokens so far, and the first round.
     pub start: usize,
     /// In the end, as far as it is expected.
@@ -29,14 +29,14 @@ pub struct Needs {
 
 impl Scheduler {
     /// Pages that a queued request needs.
-    pub(super) fn needs(&self, next: &Waiting) -> Needs {
+    pub(super) fn needs(&self, next: &Waiting) -> PageNeeds {
         let limits = self.limits();
         let generated = next.retracted.as_ref().map_or(0, |running| running.output().len());
         let length = next.request.input_ids.len() + generated;
         let new = output(&next.request, generated, &self.model).at_start();
         let pages =
             |tokens: usize| (length + tokens + limits.slack()).min(next.positions).div_ceil(limits.capacity.page_size);
-        Needs { start: pages(1), expected: pages(new) }
+        PageNeeds { start: pages(1), expected: pages(new) }
     }
 
     /// Number of further pages that running requests are expected to take.
@@ -135,7 +135,7 @@ impl Scheduler {
     }
 
     /// Puts a request that no work in flight includes back into the queue, before all others.
-    fn put_back(&mut self, mut running: Running) {
+    fn put_back(&mut self, mut running: ScheduledRequest) {
         self.release(&mut running);
         running.retract();
         let request = running.request().clone();
@@ -151,7 +151,7 @@ impl Scheduler {
 }
 
 /// Number of positions that a running request is expected to fill in the end.
-fn expected(running: &Running, limits: &Limits, model: &ModelEnds, ratio: NewTokenRatio) -> usize {
+fn expected(running: &ScheduledRequest, limits: &Limits, model: &ModelEnds, ratio: NewTokenRatio) -> usize {
     let (request, generated) = (running.request(), running.output().len());
     let length = request.input_ids.len() + generated;
     let expected = length + ratio.expected(output(request, generated, model)) + limits.slack();

@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use super::{InFlight, Running, Scheduler, Statistics, no_token};
+use super::{InFlight, ScheduledRequest, Scheduler, Statistics, no_token};
 use crate::{
     backend::{Capacity, PrefillChunk, Slot, Yield},
     error::EngineError,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A [`PrefillChunk`] of a running request.
-struct Piece {
+struct RequestChunk {
     /// Index of the request.
     member: usize,
     slot: Slot,
@@ -34,7 +34,7 @@ pub struct LaunchedPrefill {
     known: Vec<(RequestId, Option<usize>)>,
 }
 
-impl Piece {
+impl RequestChunk {
     fn chunk(&self) -> PrefillChunk<'_> {
         PrefillChunk { slot: self.slot, tokens: &self.tokens, start: self.start, next: self.next }
     }
@@ -46,7 +46,7 @@ impl LaunchedPrefill {
         &mut self,
         at: usize,
         Yield { tokens, not_finite }: Yield,
-        (running, statistics): (&mut [Running], &mut Statistics),
+        (running, statistics): (&mut [ScheduledRequest], &mut Statistics),
         events: &mut dyn FnMut(Event),
     ) {
         let id = self.members[at];
@@ -68,7 +68,7 @@ impl Scheduler {
         if pieces.is_empty() {
             return Ok(());
         }
-        let chunks: Vec<PrefillChunk<'_>> = pieces.iter().map(Piece::chunk).collect();
+        let chunks: Vec<PrefillChunk<'_>> = pieces.iter().map(RequestChunk::chunk).collect();
         let members = pieces.iter().map(|piece| self.running[piece.member].id()).collect();
         let mut launched = LaunchedPrefill { members, known: Vec::new() };
         let (running, statistics) = (&mut self.running, &mut self.statistics);
@@ -113,7 +113,7 @@ impl Scheduler {
 
     /// Gives the pages of pieces, and those that the first round after them may fill, their window
     /// pages. Pieces for which there are too few wait for the next step.
-    fn cover_pieces(&mut self, pieces: &mut Vec<Piece>) -> Result<(), EngineError> {
+    fn cover_pieces(&mut self, pieces: &mut Vec<RequestChunk>) -> Result<(), EngineError> {
         let slack = self.limits().slack();
         let covered = pieces.iter().take_while(|piece| {
             let positions = piece.start..piece.start + piece.tokens.len() + slack;
@@ -123,7 +123,7 @@ impl Scheduler {
         let covered = covered.count();
         // Rounds release pages as windows move on. Without any, the same pages would be missing in
         // every further step.
-        if covered == 0 && !pieces.is_empty() && !self.running.iter().any(Running::wants_round) {
+        if covered == 0 && !pieces.is_empty() && !self.running.iter().any(ScheduledRequest::wants_round) {
             return Err(EngineError::Device("there are too few window pages for one piece of a prompt".into()));
         }
         pieces.truncate(covered);
@@ -170,7 +170,7 @@ impl Scheduler {
     }
 
     /// The pieces of prompts that the next step prefills, within its budget.
-    fn next_pieces(&self) -> Vec<Piece> {
+    fn next_pieces(&self) -> Vec<RequestChunk> {
         let Capacity { prefill_chunk, state_chunk, .. } = self.backend.capacity();
         let largest = prefill_chunk.max(1);
         let mut budget = self.options.prefill_budget;
@@ -190,7 +190,13 @@ impl Scheduler {
                 break;
             }
             budget -= count;
-            pieces.push(Piece { member, slot, tokens: rest[..count].to_vec(), start, next: rest.get(count).copied() });
+            pieces.push(RequestChunk {
+                member,
+                slot,
+                tokens: rest[..count].to_vec(),
+                start,
+                next: rest.get(count).copied(),
+            });
         }
         pieces
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use schemas::tree::TreeShape;
 
-use super::{InFlight, Running, Scheduler, no_token, statistics::RanRound};
+use super::{InFlight, ScheduledRequest, Scheduler, no_token, statistics::RanRound};
 use crate::{
     backend::{DraftTree, Drafted, Round, Slot, Ticket},
     error::EngineError,
@@ -114,8 +114,8 @@ impl Scheduler {
     /// turns. Trees that are looked up can be smaller than their round's shape, so such requests
     /// take part in every round.
     fn next_shape(&mut self) -> Option<NextShape> {
-        let ready: Vec<&Running> = self.running.iter().filter(|running| running.wants_round()).collect();
-        let length = |running: &&Running| running.request().input_ids.len() + running.output().len();
+        let ready: Vec<&ScheduledRequest> = self.running.iter().filter(|running| running.wants_round()).collect();
+        let length = |running: &&ScheduledRequest| running.request().input_ids.len() + running.output().len();
         let lengths: Vec<usize> = ready.iter().map(length).collect();
         // Without requests for a round there is no mean context, and no round.
         let whole = self.policy.shape_at(ready.len(), mean_context(&lengths)?);
@@ -136,7 +136,7 @@ impl Scheduler {
     }
 
     /// Ends a request in the texts.
-    pub(super) fn end_texts(&mut self, running: &Running) {
+    pub(super) fn end_texts(&mut self, running: &ScheduledRequest) {
         if let Some(texts) = &mut self.texts {
             texts.end(running.id().0);
         }
@@ -210,7 +210,7 @@ fn within(shape: TreeShape, most: Option<usize>) -> TreeShape {
 
 /// Number of drafts that the backend has looked up for a round of this shape after the tokens of a
 /// request: the texts find the same.
-fn found(texts: Option<&mut TextDrafts>, running: &Running, shape: TreeShape) -> usize {
+fn found(texts: Option<&mut TextDrafts>, running: &ScheduledRequest, shape: TreeShape) -> usize {
     let Some(texts) = texts.filter(|_| running.finished().is_none()) else { return 0 };
     texts.update(running.id().0, &running.request().input_ids, running.output());
     texts.draft(running.id().0, within(shape, running.request().sampling.most_drafts)).nodes().len() - 1

@@ -14,10 +14,10 @@ use crate::{
 };
 
 /// A request with a slot (or one that never got a slot because it was cancelled in the queue).
-pub struct Running {
+pub struct ScheduledRequest {
     id: RequestId,
     request: Request,
-    place: Option<Place>,
+    place: Option<SlotAllocation>,
     end_tokens: Vec<u32>,
     stream: TextStream,
     /// Prompt and output of a retracted request, which are prefilled again.
@@ -45,7 +45,7 @@ pub struct Running {
 
 /// Slot and pages of an admitted request.
 #[derive(Debug)]
-pub struct Place {
+pub struct SlotAllocation {
     /// Its slot.
     pub slot: Slot,
     /// Its pages.
@@ -60,16 +60,22 @@ pub struct Place {
 
 /// The part of a round's result that a request kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptOutput {
     /// Number of tokens that became output.
     pub tokens: usize,
     /// Number of drafts among them.
     pub drafts: usize,
 }
 
-impl Running {
+impl ScheduledRequest {
     /// A request whose prompt is about to be prefilled.
-    pub fn new(id: RequestId, request: Request, submitted: Instant, place: Option<Place>, model: &ModelEnds) -> Self {
+    pub fn new(
+        id: RequestId,
+        request: Request,
+        submitted: Instant,
+        place: Option<SlotAllocation>,
+        model: &ModelEnds,
+    ) -> Self {
         Self {
             id,
             end_tokens: model.ends(&request.stop),
@@ -114,7 +120,7 @@ impl Running {
     }
 
     /// Continues in another place, which already holds the first `place.cached` positions.
-    pub fn resume(&mut self, place: Place) {
+    pub fn resume(&mut self, place: SlotAllocation) {
         self.prompt_read = place.cached;
         self.place = Some(place);
     }
@@ -199,7 +205,7 @@ impl Running {
     /// Takes slot and pages for release, with the keys of the pages that may be reused: not of
     /// those with the last `unread` positions, which the draft has not processed. Not while a round
     /// in flight includes the slot.
-    pub fn leave_place(&mut self, reuse: Reuse, unread: usize) -> Option<Place> {
+    pub fn leave_place(&mut self, reuse: Reuse, unread: usize) -> Option<SlotAllocation> {
         let mut place = self.place.take()?;
         // The last token is not in any cache yet; rows after it may belong to tokens that were cut
         // off.
@@ -276,7 +282,7 @@ impl Running {
 
     /// Adds the tokens of a round in which `proposed` drafts were verified: accepted drafts, then
     /// the bonus token. `None` if the request had already ended.
-    pub fn take_round(&mut self, tokens: Vec<ProducedToken>, proposed: usize) -> Option<Kept> {
+    pub fn take_round(&mut self, tokens: Vec<ProducedToken>, proposed: usize) -> Option<KeptOutput> {
         // Also for a request that has ended: its slot is free only after the last round with it.
         self.in_flight -= 1;
         if self.finished.is_some() {
@@ -284,7 +290,7 @@ impl Running {
         }
         let drafts = tokens.len().saturating_sub(1);
         let kept = self.append(tokens);
-        let kept = Kept { tokens: kept, drafts: kept.min(drafts) };
+        let kept = KeptOutput { tokens: kept, drafts: kept.min(drafts) };
         self.rounds += 1;
         self.proposed += proposed as u64;
         if self.histogram.len() <= kept.drafts {

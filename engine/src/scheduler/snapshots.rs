@@ -14,14 +14,14 @@ use crate::{backend::Snapshot, pages::prefix::PageKey};
 #[derive(Debug, Default)]
 pub struct Snapshots {
     free: Vec<Snapshot>,
-    kept: HashMap<PageKey, Kept>,
+    kept: HashMap<PageKey, KeptSnapshot>,
     /// Keys by the time of their last use.
     by_use: BTreeMap<u64, PageKey>,
     clock: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct KeptSnapshot {
     place: Snapshot,
     used: u64,
 }
@@ -72,7 +72,7 @@ impl Snapshots {
 
     fn used(&mut self, key: PageKey, place: Snapshot) {
         self.clock += 1;
-        if let Some(before) = self.kept.insert(key, Kept { place, used: self.clock }) {
+        if let Some(before) = self.kept.insert(key, KeptSnapshot { place, used: self.clock }) {
             self.by_use.remove(&before.used);
         }
         self.by_use.insert(self.clock, key);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemas::tree::TreeShape;
 
-use super::running::Kept;
+use super::running::KeptOutput;
 use crate::{backend::RoundTiming, request::FinishReason};
 
 /// Counters since the engine started, and what is running now.
@@ -132,7 +132,7 @@ impl Statistics {
     }
 
     /// Counts what one request kept of a round.
-    pub(super) fn kept(&mut self, kept: Kept) {
+    pub(super) fn kept(&mut self, kept: KeptOutput) {
         self.generated_tokens += kept.tokens as u64;
         if self.accept_histogram.len() <= kept.drafts {
             self.accept_histogram.resize(kept.drafts + 1, 0);

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use schemas::tree::TreeShape;
 
 use super::{
-    fake::{Fake, NOT_FINITE, Script, World},
+    fake::{DeviceRecord, Fake, NOT_FINITE, Script},
     *,
 };
 use crate::{
@@ -60,7 +60,7 @@ fn scramble(prompt: &[u32], at: usize) -> u64 {
     prompt.iter().fold(mix(1, at as u64), |state, token| mix(state, u64::from(*token))) >> 16
 }
 
-fn scheduler(capacity: Capacity, script: Script, policy: ShapePolicy) -> (Scheduler, Arc<Mutex<World>>) {
+fn scheduler(capacity: Capacity, script: Script, policy: ShapePolicy) -> (Scheduler, Arc<Mutex<DeviceRecord>>) {
     let (mut fake, world) = Fake::new(capacity, script);
     fake.prepare(&policy.shapes().collect::<Vec<_>>(), &[], &mut |_, _| {}).expect("a script runs any shape");
     let model = ModelEnds { end_tokens: vec![END], text: None };
@@ -186,7 +186,7 @@ proptest! {
                 }
             }
             scheduler.step(&mut |event| events.push(event)).expect("the device works");
-            scheduler.pages.audit(scheduler.running.iter().filter_map(Running::pages), pages);
+            scheduler.pages.audit(scheduler.running.iter().filter_map(ScheduledRequest::pages), pages);
             scheduler.snapshots.iter().for_each(|kept| kept.audit(snapshots.unwrap_or_default()));
         }
         events.extend(drain(&mut scheduler));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use schemas::tree::TreeShape;
 
-use super::{Plan, for_each_shape, logprobs::agree, request, shapes};
+use super::{SelftestExtent, for_each_shape, logprobs::agree, request, shapes};
 use crate::{
     Adjustments, Completion, Constraint, Engine, EngineError, Follow, Grammar, PromptLogprobs, Request, SamplingParams,
     backend::TokenLogprobs,
@@ -87,7 +87,7 @@ pub fn requests(tokens: usize) -> Vec<Request> {
 pub(super) fn adjusted_as_on_cpu(
     engine: &mut Engine,
     cpu: &mut Engine,
-    plan: Plan,
+    plan: SelftestExtent,
 ) -> Result<Option<String>, EngineError> {
     let requests = requests(plan.tokens);
     for_each_shape(engine, cpu, shapes(plan).chain([TreeShape::OFF]), |engine, cpu| {

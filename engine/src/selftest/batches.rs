@@ -4,12 +4,12 @@
 
 use std::collections::HashMap;
 
-use super::{Plan, alone, request, sampled, shapes};
+use super::{SelftestExtent, alone, request, sampled, shapes};
 use crate::{Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy, random::uniform};
 
 /// Every request gets the output that it would get alone, regardless of what else joins and leaves
 /// the batch.
-pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
+pub fn shrinking_and_growing(engine: &mut Engine, plan: SelftestExtent) -> Result<Option<String>, EngineError> {
     let largest = plan.batches.iter().copied().max().unwrap_or(1);
     let requests: Vec<Request> = (0..3 * largest)
         .map(|at| {

@@ -3,8 +3,8 @@
 //! they need not: with a round in flight, requests that have ended still share the rows.
 
 use super::{
-    Check, Plan, Setting, adjusted::penalised, alone, difference, joined::other_rounds, models::RandomModels, options,
-    request, sampled,
+    Check, EngineConfiguration, SelftestExtent, adjusted::penalised, alone, difference, joined::other_rounds,
+    models::RandomModels, options, request, sampled,
 };
 use crate::{DeviceChoice, Engine, EngineError, Request, SamplingParams, ShapePolicy};
 
@@ -17,15 +17,15 @@ const SHAPES: [&str; 4] = ["4,1,5~2.5", "3,2,6~3", "3,2,6~5.5", "4,4,20~1.25"];
 /// When a model cannot be loaded, or the device fails.
 pub fn check_budgets(
     models: &RandomModels,
-    setting: Setting,
-    plan: Plan,
+    setting: EngineConfiguration,
+    plan: SelftestExtent,
     label: &str,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
-    let load = |setting: Setting| Engine::load(options(models, setting, plan));
+    let load = |setting: EngineConfiguration| Engine::load(options(models, setting, plan));
     let mut engine = load(setting)?;
     let compares = setting.dtype == "float32" && engine.device().device != "cpu";
-    let cpu = Setting::new(DeviceChoice::Cpu, 1, setting.dtype, setting.pair, setting.page_size);
+    let cpu = EngineConfiguration::new(DeviceChoice::Cpu, 1, setting.dtype, setting.pair, setting.page_size);
     let mut cpu = compares.then(|| load(cpu)).transpose()?;
     let samplings = [SamplingParams::default(), sampled(), penalised()];
     let (mut changed, mut unlike_cpu) = (None, None);

@@ -2,7 +2,7 @@
 //! mode in the same type: different kernels (attention on tensor cores that prefetches, linear
 //! layers by the library) over the same texts.
 
-use super::{Plan, Setting, logprobs::tokens, request, shapes};
+use super::{EngineConfiguration, SelftestExtent, logprobs::tokens, request, shapes};
 use crate::{Engine, EngineError, Request, SamplingParams, ShapePolicy, backend::ProducedToken, options::Fp8Compute};
 
 /// Number of alternatives that are compared where two texts diverge.
@@ -13,8 +13,8 @@ const ALTERNATIVES: usize = 8;
 pub fn near_batch_invariant(
     default: &mut Engine,
     invariant: &mut Engine,
-    plan: Plan,
-    setting: Setting,
+    plan: SelftestExtent,
+    setting: EngineConfiguration,
 ) -> Result<Option<String>, EngineError> {
     let tolerance = tolerance(setting);
     let sampling = SamplingParams { logprobs: Some(ALTERNATIVES), ..SamplingParams::default() };
@@ -36,7 +36,7 @@ pub fn near_batch_invariant(
 }
 
 /// By how much log-probabilities of the two modes may differ.
-fn tolerance(setting: Setting) -> f32 {
+fn tolerance(setting: EngineConfiguration) -> f32 {
     // Logits are a few units large, computed with 8 or 11 bits of mantissa over some layers.
     let rounding = if setting.dtype == "bfloat16" { 0.15 } else { 0.03 };
     // A state carries what was rounded in all rows before, and prompts are read in chunks, whose

@@ -2,8 +2,8 @@
 //! float32 rounds accept what they accept on the CPU.
 
 use super::{
-    Check, Plan, Setting, adjusted::penalised, alone, difference, models, models::RandomModels, options, request,
-    sampled,
+    Check, EngineConfiguration, SelftestExtent, adjusted::penalised, alone, difference, models, models::RandomModels,
+    options, request, sampled,
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy,
@@ -25,8 +25,8 @@ const LEAST_TOKENS: usize = 12;
 /// When a model cannot be loaded, or the device fails.
 pub fn check_joined(
     models: &RandomModels,
-    setting: Setting,
-    plan: Plan,
+    setting: EngineConfiguration,
+    plan: SelftestExtent,
     label: &str,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
@@ -35,21 +35,22 @@ pub fn check_joined(
 
 fn check_rule(
     models: &RandomModels,
-    setting: Setting,
-    plan: Plan,
+    setting: EngineConfiguration,
+    plan: SelftestExtent,
     (rule, label): (TextSpec, &str),
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let label = format!("{label}, {} beside it", rule.algorithm());
     let batch = plan.batches.iter().copied().find(|batch| *batch > 1).unwrap_or(2);
     let requests: Vec<Request> = (0..batch).map(|at| repetitive(at, plan.tokens.max(LEAST_TOKENS))).collect();
-    let load =
-        |setting: Setting| Engine::load(EngineOptions { second_source: Some(rule), ..options(models, setting, plan) });
+    let load = |setting: EngineConfiguration| {
+        Engine::load(EngineOptions { second_source: Some(rule), ..options(models, setting, plan) })
+    };
     let mut engine = load(setting)?;
     let compares = setting.dtype == "float32" && engine.device().device != "cpu";
     // With pages of one size prompts end in the same steps: outputs of others are looked up as far
     // as they are.
-    let cpu = Setting::new(DeviceChoice::Cpu, 1, setting.dtype, setting.pair, setting.page_size);
+    let cpu = EngineConfiguration::new(DeviceChoice::Cpu, 1, setting.dtype, setting.pair, setting.page_size);
     let mut cpu = compares.then(|| load(cpu)).transpose()?;
     let plain = alone(&mut engine, &requests)?;
     if let Some(cpu) = &mut cpu {

@@ -11,10 +11,10 @@ use crate::EngineError;
 /// A check of a kernel; its error says what is wrong.
 pub struct KernelCheck {
     pub name: String,
-    pub run: Box<Run>,
+    pub run: Box<CheckFunction>,
 }
 
-type Run = dyn Fn(&Device) -> Result<(), String>;
+type CheckFunction = dyn Fn(&Device) -> Result<(), String>;
 
 /// The requested checks: those that run in each element type, then the others.
 pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> {

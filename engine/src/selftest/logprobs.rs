@@ -1,6 +1,6 @@
 //! Compares tokens and log-probabilities between a device and the CPU, in float32.
 
-use super::{Plan, for_each_shape, request, shapes};
+use super::{SelftestExtent, for_each_shape, request, shapes};
 use crate::{
     Engine, EngineError, Event, Request, RequestId, SamplingParams,
     backend::{ProducedToken, TokenLogprobs},
@@ -10,7 +10,7 @@ use crate::{
 const TOLERANCE: f32 = 1e-3;
 
 /// The device gives the same tokens and log-probabilities as the CPU.
-pub fn same_as_cpu(engine: &mut Engine, cpu: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
+pub fn same_as_cpu(engine: &mut Engine, cpu: &mut Engine, plan: SelftestExtent) -> Result<Option<String>, EngineError> {
     let wanted = [Some(4), None, Some(0)];
     let requests: Vec<Request> = wanted
         .iter()

@@ -7,7 +7,7 @@ use kernels::{
     device::{Device, Element},
 };
 
-use super::{Check, Plan, Setting, load, models::Pair, models::RandomModels, request};
+use super::{Check, EngineConfiguration, SelftestExtent, load, models::Pair, models::RandomModels, request};
 use crate::{DeviceChoice, EngineError, SamplingParams};
 
 /// Maximum time for an engine to report that a rank has died.
@@ -28,12 +28,12 @@ pub fn check_exchanges(devices: &[(Device, String)], report: &mut dyn FnMut(Chec
 pub fn check_dead_rank(
     choice: DeviceChoice,
     ranks: usize,
-    plan: Plan,
+    plan: SelftestExtent,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let models = RandomModels::write()?;
     let (dtype, pair) = ("float32", Pair::Eagle3);
-    let setting = Setting::new(choice, ranks, dtype, pair, 16);
+    let setting = EngineConfiguration::new(choice, ranks, dtype, pair, 16);
     let mut engine = load(&models, setting, plan, false)?;
     let dies = ranks - 1;
     engine.submit(request(0, &SamplingParams::default(), plan.tokens))?;

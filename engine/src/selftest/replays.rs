@@ -4,15 +4,15 @@ use std::{fs, ops::ControlFlow};
 
 use schemas::tree::TreeShape;
 
-use super::{Plan, alone, request, sampled, shapes};
-use crate::{Acceptance, Engine, EngineError, KeepStates, ReplayText, Request, SamplingParams, ShapePolicy};
+use super::{SelftestExtent, alone, request, sampled, shapes};
+use crate::{Engine, EngineError, KeepStates, ReplayText, Request, SamplingParams, ShapeAcceptance, ShapePolicy};
 
 /// Maximum size of the kept states in bytes, for some short texts of a small model.
 const MOST_KEPT: u64 = 1 << 30;
 
 /// For each request, a replay counts the same as rounds of each shape, and so does a replay that
 /// reads the target's states from a file.
-pub fn same_as_rounds(engine: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
+pub fn same_as_rounds(engine: &mut Engine, plan: SelftestExtent) -> Result<Option<String>, EngineError> {
     let batch = plan.batches.iter().copied().find(|batch| *batch > 1).unwrap_or(1);
     let requests: Vec<Request> = (0..batch)
         .map(|at| request(at, &if at % 2 == 0 { SamplingParams::default() } else { sampled() }, plan.tokens))
@@ -46,7 +46,7 @@ fn same_from_file(
     engine: &mut Engine,
     texts: &[ReplayText],
     shapes: &[TreeShape],
-    expected: &[Vec<Acceptance>],
+    expected: &[Vec<ShapeAcceptance>],
 ) -> Result<Option<String>, EngineError> {
     // Next to the random models, in a folder that is deleted with them.
     let path = engine.options().model_path.with_file_name("states.bin");

@@ -1,8 +1,8 @@
 //! Drafts that are looked up in texts: whatever the host drafts, the device verifies it without
 //! changing the output, and in float32 as the CPU does.
 
-use super::{Check, Plan, alone, difference, models::Pair, models::RandomModels, options, request, sampled};
-use super::{Setting, adjusted::penalised};
+use super::{Check, SelftestExtent, alone, difference, models::Pair, models::RandomModels, options, request, sampled};
+use super::{EngineConfiguration, adjusted::penalised};
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy,
     spec::{Occurrence, PromptLookup, SuffixRule, TextSpec, TrieRule},
@@ -26,7 +26,7 @@ pub fn check_texts(
     models: &RandomModels,
     choice: DeviceChoice,
     ranks: usize,
-    plan: Plan,
+    plan: SelftestExtent,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let page_size = plan.page_sizes.last().copied().unwrap_or(1);
@@ -39,7 +39,7 @@ pub fn check_texts(
         .collect();
     for rule in RULES {
         let load = |choice, ranks| {
-            let setting = Setting::new(choice, ranks, "float32", Pair::Eagle3, page_size);
+            let setting = EngineConfiguration::new(choice, ranks, "float32", Pair::Eagle3, page_size);
             Engine::load(EngineOptions {
                 draft_model_path: None,
                 algorithm: Some(rule.algorithm().to_owned()),

@@ -30,8 +30,8 @@ pub struct PublishedModel {
     vocabulary: usize,
     tied: bool,
     heads: Heads,
-    rope: Rotation,
-    ffn: Ffn,
+    rope: HeadRotation,
+    ffn: PublishedFfn,
     draft: Draft,
 }
 
@@ -75,7 +75,7 @@ enum Heads {
 
 /// Rotation of heads.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Rotation {
+struct HeadRotation {
     theta: f32,
     scaling: RopeScaling,
     /// Number of rotated dimensions of a head; `None` for all.
@@ -84,7 +84,7 @@ struct Rotation {
 
 /// Feed-forward blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Ffn {
+enum PublishedFfn {
     Dense(usize),
     Experts {
         /// Number of dense layers, which come first, and their width.
@@ -205,7 +205,7 @@ impl PublishedModel {
             }
             latent @ Heads::Latent { .. } => latent,
         };
-        let rope = Rotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None };
+        let rope = HeadRotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None };
         let attention = attention(self.hidden, 2 * self.hidden, heads, rope);
         RecurrentSpec {
             source: DraftSource::Folder,
@@ -260,7 +260,9 @@ impl PublishedModel {
         // As released: gpt-oss has its experts in MXFP4, and DeepSeek-V3 all matrices of its layers
         // in FP8.
         let formats = match (&self.ffn, self.heads) {
-            (Ffn::Mxfp4Experts { .. }, _) => LayerFormats { ffn: WeightFormat::Mxfp4, ..LayerFormats::default() },
+            (PublishedFfn::Mxfp4Experts { .. }, _) => {
+                LayerFormats { ffn: WeightFormat::Mxfp4, ..LayerFormats::default() }
+            }
             (_, Heads::Latent { .. }) => {
                 let blocks = WeightFormat::Fp8(Fp8Scales::Blocks);
                 LayerFormats { attention: blocks, ffn: blocks, ..LayerFormats::default() }
@@ -279,8 +281,8 @@ impl PublishedModel {
 const EPSILON: f32 = 1e-5;
 
 /// Attention that reads `input` values.
-fn attention(output: usize, input: usize, heads: Heads, rope: Rotation) -> AttentionSpec {
-    let Rotation { theta, scaling, dims } = rope;
+fn attention(output: usize, input: usize, heads: Heads, rope: HeadRotation) -> AttentionSpec {
+    let HeadRotation { theta, scaling, dims } = rope;
     let rotation = |all, pairing| RopeSpec { dims: dims.unwrap_or(all), pairing, theta, scaling };
     match heads {
         Heads::Grouped { queries, keys, dim, qkv_bias, norms } => AttentionSpec::Grouped(GroupedQuery {
@@ -344,7 +346,7 @@ fn attention(output: usize, input: usize, heads: Heads, rope: Rotation) -> Atten
     }
 }
 
-impl Ffn {
+impl PublishedFfn {
     /// With the number of dense layers for a model that has `layers` of `all` layers.
     fn of_fewer(self, layers: usize, all: usize) -> Self {
         match self {

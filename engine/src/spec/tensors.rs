@@ -32,7 +32,7 @@ pub struct TensorSpec {
     /// Its role in the model.
     pub role: Role,
     /// How ranks split it.
-    pub split: Split,
+    pub split: TensorSplit,
     /// Format of its values in memory.
     pub format: WeightFormat,
     /// How its inputs are quantised, if it is a matrix in FP8 that multiplies them in FP8.
@@ -70,7 +70,7 @@ pub enum Role {
 
 /// How the ranks of a tensor-parallel group split a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Split {
+pub enum TensorSplit {
     /// Each rank has some of its outputs.
     Rows,
     /// Its outputs are sections that follow each other (queries, keys and values), and each rank
@@ -104,11 +104,11 @@ impl TensorSpec {
         self.format.bytes(&self.shape, element)
     }
 
-    fn matrix(name: String, outputs: usize, inputs: usize, role: Role, split: Split) -> Self {
+    fn matrix(name: String, outputs: usize, inputs: usize, role: Role, split: TensorSplit) -> Self {
         Self { name, shape: vec![outputs, inputs], role, split, format: WeightFormat::Plain, rows: None }
     }
 
-    fn vector(name: String, length: usize, role: Role, split: Split) -> Self {
+    fn vector(name: String, length: usize, role: Role, split: TensorSplit) -> Self {
         Self { name, shape: vec![length], role, split, format: WeightFormat::Plain, rows: None }
     }
 
@@ -121,15 +121,15 @@ impl TensorSpec {
     }
 
     fn norm(name: String, length: usize) -> Self {
-        Self::vector(name, length, Role::Norm, Split::Replicated)
+        Self::vector(name, length, Role::Norm, TensorSplit::Replicated)
     }
 }
 
 impl LinearTensors {
     /// The tensors of a module.
-    fn new(module: &str, outputs: usize, inputs: usize, bias: bool, role: Role, split: Split) -> Self {
+    fn new(module: &str, outputs: usize, inputs: usize, bias: bool, role: Role, split: TensorSplit) -> Self {
         // A bias is added to outputs: ranks that split the inputs must add it only once.
-        let shared = if split == Split::Columns { Split::Replicated } else { split };
+        let shared = if split == TensorSplit::Columns { TensorSplit::Replicated } else { split };
         Self {
             weight: TensorSpec::matrix(format!("{module}.weight"), outputs, inputs, role, split),
             bias: bias.then(|| TensorSpec::vector(format!("{module}.bias"), outputs, role, shared)),

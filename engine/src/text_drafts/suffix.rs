@@ -18,12 +18,12 @@ pub struct Suffix {
     outputs: SuffixTree,
     /// Requests with an output in it, the oldest first.
     kept: VecDeque<(u64, SequenceId)>,
-    running: HashMap<u64, Running>,
+    running: HashMap<u64, SuffixRequest>,
 }
 
 /// A running request.
 #[derive(Debug)]
-struct Running {
+struct SuffixRequest {
     /// Its prompt and output.
     own: SuffixTree,
     sequence: SequenceId,
@@ -53,7 +53,7 @@ impl Suffix {
                 running.output = None;
             }
         }
-        self.running.insert(request, Running { own, sequence, output });
+        self.running.insert(request, SuffixRequest { own, sequence, output });
     }
 
     /// A request has further tokens of output.

@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 
-use self::siblings::Group;
+use self::siblings::SiblingGroup;
 use crate::spec::SuffixRule;
 
 /// A sequence in a tree.
@@ -27,9 +27,9 @@ pub struct SequenceId(u32);
 pub struct SuffixTree {
     depth: usize,
     /// Node 0 is the root.
-    nodes: Vec<Node>,
+    nodes: Vec<SuffixNode>,
     free_nodes: Vec<u32>,
-    groups: Vec<Group>,
+    groups: Vec<SiblingGroup>,
     free_groups: Vec<u32>,
     children: HashMap<(u32, u32), u32>,
     sequences: Vec<Option<Sequence>>,
@@ -39,7 +39,7 @@ pub struct SuffixTree {
 
 /// A run of tokens: those on the path from the root.
 #[derive(Clone, Debug, Default)]
-struct Node {
+struct SuffixNode {
     token: u32,
     parent: u32,
     /// Number of occurrences.
@@ -97,7 +97,7 @@ pub struct SuffixMatch {
     /// Number of last tokens that it follows; 0 if nothing follows them.
     matched: usize,
     /// The occurrences of these tokens.
-    place: Place,
+    place: TreePosition,
     /// Number of drafts.
     length: usize,
     /// The expected number of accepted ones, by the counts.
@@ -107,7 +107,7 @@ pub struct SuffixMatch {
 /// A place in the tree: a node, and the number of tokens of the path to it, of which some may not
 /// be spelled out.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct TreePosition {
     node: u32,
     depth: usize,
 }
@@ -119,7 +119,7 @@ impl SuffixTree {
     pub fn new(depth: usize) -> Self {
         Self {
             depth,
-            nodes: vec![Node::default()],
+            nodes: vec![SuffixNode::default()],
             free_nodes: Vec::new(),
             groups: Vec::new(),
             free_groups: Vec::new(),
@@ -188,7 +188,7 @@ impl SuffixTree {
 
     /// Adds a run that occurs once.
     fn add_child(&mut self, parent: u32, token: u32, start: Start) -> u32 {
-        let node = Node { token, parent, count: 1, only: Some(start), ..Node::default() };
+        let node = SuffixNode { token, parent, count: 1, only: Some(start), ..SuffixNode::default() };
         let place = match self.free_nodes.pop() {
             Some(place) => {
                 self.nodes[place as usize] = node;
@@ -261,7 +261,7 @@ impl SuffixTree {
         self.unlink(node);
         let mut below = vec![node];
         while let Some(node) = below.pop() {
-            let Node { parent, token, first, .. } = self.nodes[node as usize];
+            let SuffixNode { parent, token, first, .. } = self.nodes[node as usize];
             self.children.remove(&(parent, token));
             let mut child = first;
             while let Some(place) = child {
@@ -286,7 +286,7 @@ impl SuffixTree {
             let place = match end {
                 // It occurs at the end of the text alone, and so do longer runs: nothing follows.
                 Some(node) if self.nodes[node as usize].count <= 1 => break,
-                Some(node) => Place { node, depth: matched },
+                Some(node) => TreePosition { node, depth: matched },
                 None => match self.find(&last[last.len() - matched..]) {
                     Some(place) => place,
                     None => break,
@@ -310,20 +310,22 @@ impl SuffixTree {
         }
     }
 
-    fn find(&self, run: &[u32]) -> Option<Place> {
-        let root = Place { node: ROOT, depth: 0 };
+    fn find(&self, run: &[u32]) -> Option<TreePosition> {
+        let root = TreePosition { node: ROOT, depth: 0 };
         run.iter().try_fold(root, |place, token| {
             let depth = place.depth + 1;
             match self.nodes[place.node as usize].only {
-                Some(only) => (self.continuation(only, place.depth)? == *token).then_some(Place { depth, ..place }),
-                None => self.children.get(&(place.node, *token)).map(|node| Place { node: *node, depth }),
+                Some(only) => {
+                    (self.continuation(only, place.depth)? == *token).then_some(TreePosition { depth, ..place })
+                }
+                None => self.children.get(&(place.node, *token)).map(|node| TreePosition { node: *node, depth }),
             }
         })
     }
 
     /// The number of tokens after a place until their path is too improbable, and the expected
     /// number of accepted ones.
-    fn expected(&self, place: Place, limit: usize, least: f32) -> (usize, f32) {
+    fn expected(&self, place: TreePosition, limit: usize, least: f32) -> (usize, f32) {
         let (mut length, mut score, mut probability) = (0, 0.0, 1.0_f32);
         for (_, share) in self.most_frequent(place).take(limit) {
             probability *= share;
@@ -338,7 +340,7 @@ impl SuffixTree {
 
     /// Follows the most frequent children of a place: each token, with its share of the occurrences
     /// of what is before it.
-    fn most_frequent(&self, mut place: Place) -> impl Iterator<Item = (u32, f32)> {
+    fn most_frequent(&self, mut place: TreePosition) -> impl Iterator<Item = (u32, f32)> {
         std::iter::from_fn(move || {
             let node = &self.nodes[place.node as usize];
             let (token, next, share) = match node.only {
@@ -349,7 +351,7 @@ impl SuffixTree {
                     (child.token, first, child.count as f32 / node.count as f32)
                 }
             };
-            place = Place { node: next, depth: place.depth + 1 };
+            place = TreePosition { node: next, depth: place.depth + 1 };
             Some((token, share))
         })
     }

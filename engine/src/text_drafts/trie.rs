@@ -26,7 +26,7 @@ use crate::{
 pub struct Trie {
     rule: TrieRule,
     /// Node 0 is the root.
-    nodes: Vec<Node>,
+    nodes: Vec<TrieNode>,
     free: Vec<u32>,
     children: HashMap<(u32, u32), u32>,
     /// Ends of the order of use: the most and the least recently used node.
@@ -38,7 +38,7 @@ pub struct Trie {
 
 /// A path from the root.
 #[derive(Clone, Debug, Default)]
-struct Node {
+struct TrieNode {
     token: u32,
     parent: u32,
     /// Number of times that the path was inserted.
@@ -56,7 +56,7 @@ struct Node {
 }
 
 /// A node of the trie that may become a draft.
-struct Candidate {
+struct DraftCandidate {
     probability: f64,
     /// Equally probable ones are taken in the order in which they were found.
     order: Reverse<usize>,
@@ -72,7 +72,7 @@ impl Trie {
     pub fn new(rule: TrieRule) -> Self {
         Self {
             rule,
-            nodes: vec![Node::default()],
+            nodes: vec![TrieNode::default()],
             free: Vec::new(),
             children: HashMap::new(),
             newest: None,
@@ -113,9 +113,9 @@ impl Trie {
         while let Some((place, breadth, node)) = queue.pop_front() {
             for child in self.children_by_recency(node).take((breadth as usize).max(1)) {
                 match joined(tree, place, self.nodes[child as usize].token, shape) {
-                    Joined::At(place) => queue.push_back((place, breadth - scale, child)),
-                    Joined::TooDeep => {}
-                    Joined::Full => return,
+                    InsertedNode::At(place) => queue.push_back((place, breadth - scale, child)),
+                    InsertedNode::TooDeep => {}
+                    InsertedNode::Full => return,
                 }
             }
         }
@@ -125,10 +125,10 @@ impl Trie {
     fn grow_by_frequency(&self, tree: &mut DraftTree, anchor: u32, shape: TreeShape) {
         let mut found = 0;
         let mut heap = BinaryHeap::new();
-        let mut add = |heap: &mut BinaryHeap<Candidate>, parent: usize, node: u32, probability: f64| {
+        let mut add = |heap: &mut BinaryHeap<DraftCandidate>, parent: usize, node: u32, probability: f64| {
             let mut best: Vec<u32> = self.children_by_recency(node).collect();
             best.sort_unstable_by_key(|child| {
-                let Node { token, frequency, .. } = self.nodes[*child as usize];
+                let TrieNode { token, frequency, .. } = self.nodes[*child as usize];
                 (Reverse(frequency), token)
             });
             best.truncate(shape.topk.max(1));
@@ -136,16 +136,16 @@ impl Trie {
             let sum: f64 = best.iter().map(frequency).sum();
             for child in best {
                 let probability = frequency(&child) / sum * probability;
-                heap.push(Candidate { probability, order: Reverse(found), parent, node: child });
+                heap.push(DraftCandidate { probability, order: Reverse(found), parent, node: child });
                 found += 1;
             }
         };
         add(&mut heap, 0, anchor, 1.0);
-        while let Some(Candidate { probability, parent, node, .. }) = heap.pop() {
+        while let Some(DraftCandidate { probability, parent, node, .. }) = heap.pop() {
             match joined(tree, parent, self.nodes[node as usize].token, shape) {
-                Joined::At(place) => add(&mut heap, place, node, probability),
-                Joined::TooDeep => {}
-                Joined::Full => return,
+                InsertedNode::At(place) => add(&mut heap, place, node, probability),
+                InsertedNode::TooDeep => {}
+                InsertedNode::Full => return,
             }
         }
     }
@@ -157,7 +157,7 @@ impl Trie {
 }
 
 /// A token that was added below a node of a tree.
-enum Joined {
+enum InsertedNode {
     /// Its node, which may have been there.
     At(usize),
     /// The tree may not be that deep.
@@ -166,32 +166,32 @@ enum Joined {
     Full,
 }
 
-fn joined(tree: &mut DraftTree, parent: usize, token: u32, shape: TreeShape) -> Joined {
+fn joined(tree: &mut DraftTree, parent: usize, token: u32, shape: TreeShape) -> InsertedNode {
     if tree.nodes().len() >= shape.num_draft_tokens {
-        return Joined::Full;
+        return InsertedNode::Full;
     }
     match tree.child(parent, token) {
-        Some(child) => Joined::At(child),
-        None if tree.nodes()[parent].depth >= shape.num_steps => Joined::TooDeep,
-        None => Joined::At(tree.add(parent, token)),
+        Some(child) => InsertedNode::At(child),
+        None if tree.nodes()[parent].depth >= shape.num_steps => InsertedNode::TooDeep,
+        None => InsertedNode::At(tree.add(parent, token)),
     }
 }
 
-impl PartialEq for Candidate {
+impl PartialEq for DraftCandidate {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Candidate {}
+impl Eq for DraftCandidate {}
 
-impl PartialOrd for Candidate {
+impl PartialOrd for DraftCandidate {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Candidate {
+impl Ord for DraftCandidate {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.probability.total_cmp(&other.probability).then(self.order.cmp(&other.order))
     }

@@ -2,7 +2,7 @@
 
 /// A node of a [`DraftTree`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct DraftNode {
     /// Its token; the root's is the one that the target has already produced.
     pub token: u32,
     /// Its parent, which always comes before it; `None` for the root.
@@ -14,24 +14,24 @@ pub struct Node {
 /// The root and the drafts that were kept; parents come before their children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DraftTree {
-    nodes: Vec<Node>,
+    nodes: Vec<DraftNode>,
 }
 
 impl DraftTree {
     /// A tree with only a root: no speculation.
     pub fn root(token: u32) -> Self {
-        Self { nodes: vec![Node { token, parent: None, depth: 0 }] }
+        Self { nodes: vec![DraftNode { token, parent: None, depth: 0 }] }
     }
 
     /// Adds a node below an existing one and returns its index.
     pub fn add(&mut self, parent: usize, token: u32) -> usize {
         let depth = self.nodes[parent].depth + 1;
-        self.nodes.push(Node { token, parent: Some(parent), depth });
+        self.nodes.push(DraftNode { token, parent: Some(parent), depth });
         self.nodes.len() - 1
     }
 
     /// All nodes, root first.
-    pub fn nodes(&self) -> &[Node] {
+    pub fn nodes(&self) -> &[DraftNode] {
         &self.nodes
     }
 

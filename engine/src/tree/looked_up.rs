@@ -19,7 +19,7 @@ pub struct LookedUp {
 }
 
 /// A node of the joined tree.
-struct Joined {
+struct JoinedNode {
     token: u32,
     /// Place among the nodes.
     parent: Option<usize>,
@@ -30,7 +30,7 @@ struct Joined {
 
 /// The pool of a shape's tree and a chain: `pool` may hold the proposals of larger shapes.
 pub fn joined(pool: &Pool, shape: TreeShape, chain: &LookedUp) -> Pool {
-    let mut nodes: Vec<Joined> = Vec::new();
+    let mut nodes: Vec<JoinedNode> = Vec::new();
     let mut place_of = vec![None; pool.all().len()];
     for at in pool.kept(shape) {
         let Proposal { token, score, parent, .. } = pool.all()[at];
@@ -38,7 +38,7 @@ pub fn joined(pool: &Pool, shape: TreeShape, chain: &LookedUp) -> Pool {
         let parent = parent.and_then(|parent| place_of[parent]);
         let depth = parent.map_or(1, |parent: usize| nodes[parent].depth + 1);
         place_of[at] = Some(nodes.len());
-        nodes.push(Joined { token, parent, depth, edge: edge(score, above) });
+        nodes.push(JoinedNode { token, parent, depth, edge: edge(score, above) });
     }
     let mut parent = None;
     for (depth, (token, chance)) in (1..=shape.num_steps).zip(chain.tokens.iter().zip(&chain.chances)) {
@@ -46,7 +46,7 @@ pub fn joined(pool: &Pool, shape: TreeShape, chain: &LookedUp) -> Pool {
         let place = same.unwrap_or(nodes.len());
         match nodes.get_mut(place) {
             Some(node) => node.edge = node.edge.max(edge(*chance, 0.0)),
-            None => nodes.push(Joined { token: *token, parent, depth, edge: edge(*chance, 0.0) }),
+            None => nodes.push(JoinedNode { token: *token, parent, depth, edge: edge(*chance, 0.0) }),
         }
         parent = Some(place);
     }
@@ -61,7 +61,7 @@ fn edge(score: f32, above: f32) -> f32 {
 
 /// The nodes as a pool, whose steps are their depths. Each is the best of its parent, so that no
 /// breadth of a shape leaves it out.
-fn by_depth(nodes: &[Joined], depths: usize) -> Pool {
+fn by_depth(nodes: &[JoinedNode], depths: usize) -> Pool {
     let mut pool = Pool::default();
     let mut place_of: Vec<Option<usize>> = vec![None; nodes.len()];
     for depth in 1..=depths {

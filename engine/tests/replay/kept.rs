@@ -3,7 +3,7 @@
 
 use std::{fs, ops::ControlFlow, path::Path};
 
-use engine::{Acceptance, Engine, KeepStates, ReplayText};
+use engine::{Engine, KeepStates, ReplayText, ShapeAcceptance};
 use schemas::tree::TreeShape;
 
 use super::{load, many_shapes, replay, requests, run, samplings, shape, texts};
@@ -19,7 +19,7 @@ fn keep(
     shapes: &[TreeShape],
     path: &Path,
     most_bytes: u64,
-) -> (Vec<Vec<Acceptance>>, String) {
+) -> (Vec<Vec<ShapeAcceptance>>, String) {
     let mut said = String::new();
     let mut note = |words: &str| said += &format!("{words}\n");
     let keep = KeepStates { path, most_bytes, note: &mut note };

@@ -62,7 +62,10 @@ pub fn simulate_policy(simulation: &SimulatedWorkload<'_>, policy: &mut dyn Poli
     let SimulatedWorkload { jobs, arrivals, setup, until, .. } = *simulation;
     let impossible = |job: &&SimulatedRequest| job.prompt_tokens == 0 || job.output_tokens == 0;
     if let Some(job) = jobs.iter().find(impossible) {
-        return Err(TunerError::Configuration(format!("forecast: {job:?}: expected a prompt and an output")));
+        return Err(TunerError::Configuration(format!(
+            "forecast: a request of {} prompt tokens and {} output tokens: expected a prompt and an output",
+            job.prompt_tokens, job.output_tokens
+        )));
     }
     check(jobs.len(), arrivals, setup)?;
     let course = Traced { simulation, policy, batch: Vec::new(), last_shape: TreeShape::OFF };

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use engine::{
     EngineError,
-    replay::{Acceptance, ReplayText},
+    replay::{ReplayText, ShapeAcceptance},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::{
@@ -26,9 +26,9 @@ const RESAMPLES: usize = 500;
 const LARGEST: u64 = 64 << 20;
 
 /// Sums a replay (`replayed[text][shape]`) into one row per shape.
-pub fn replayed(texts: &[ReplayText], shapes: &[TreeShape], replayed: &[Vec<Acceptance>]) -> AcceptanceTable {
+pub fn replayed(texts: &[ReplayText], shapes: &[TreeShape], replayed: &[Vec<ShapeAcceptance>]) -> AcceptanceTable {
     let rows = shapes.iter().enumerate().filter_map(|(at, shape)| {
-        let each: Vec<&Acceptance> = replayed.iter().filter_map(|text| text.get(at)).collect();
+        let each: Vec<&ShapeAcceptance> = replayed.iter().filter_map(|text| text.get(at)).collect();
         row(*shape, &each)
     });
     let tokens = texts.iter().map(|text| text.output_tokens() as u64).sum();
@@ -37,7 +37,7 @@ pub fn replayed(texts: &[ReplayText], shapes: &[TreeShape], replayed: &[Vec<Acce
 }
 
 /// The row of a shape, over all texts; `None` if no text had a round.
-fn row(shape: TreeShape, each: &[&Acceptance]) -> Option<AcceptanceRow> {
+fn row(shape: TreeShape, each: &[&ShapeAcceptance]) -> Option<AcceptanceRow> {
     let mut histogram = Vec::new();
     for one in each {
         histogram.resize(one.accept_histogram.len().max(histogram.len()), 0);
@@ -50,7 +50,7 @@ fn row(shape: TreeShape, each: &[&Acceptance]) -> Option<AcceptanceRow> {
 
 /// Output tokens of a text. For a sampled text, the expected number over its rounds: the same mean
 /// with less variance.
-fn tokens(one: &Acceptance) -> f64 {
+fn tokens(one: &ShapeAcceptance) -> f64 {
     // Expected drafts replace the counted ones: a replay knows the probability of each acceptance,
     // which is steadier than one draw.
     let counted = one.output_tokens as f64;
@@ -58,7 +58,7 @@ fn tokens(one: &Acceptance) -> f64 {
 }
 
 /// Tokens / rounds over some texts; `None` without a round.
-pub fn length_over<'a>(each: impl Iterator<Item = &'a Acceptance>) -> Option<f64> {
+pub fn length_over<'a>(each: impl Iterator<Item = &'a ShapeAcceptance>) -> Option<f64> {
     ratio(each.map(|one| (tokens(one), one.rounds as f64)))
 }
 
@@ -241,14 +241,14 @@ mod tests {
 
     #[test]
     fn a_replay_is_summed_over_texts_and_its_interval_comes_from_them() {
-        let one = |tokens, rounds| Acceptance {
+        let one = |tokens, rounds| ShapeAcceptance {
             output_tokens: tokens,
             rounds,
             accept_histogram: vec![rounds as u64 / 2, rounds as u64 / 2],
-            ..Acceptance::default()
+            ..ShapeAcceptance::default()
         };
         let counted = [one(20, 10), one(30, 10), one(10, 10)];
-        let each: Vec<&Acceptance> = counted.iter().collect();
+        let each: Vec<&ShapeAcceptance> = counted.iter().collect();
         let row = row(TreeShape::chain(1), &each).expect("rounds");
         assert_eq!((row.accept_length, row.histogram), (2.0, vec![15, 15]));
         let [low, high] = row.interval.expect("three texts");

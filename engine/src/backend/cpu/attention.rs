@@ -6,7 +6,7 @@ mod latent;
 
 use kernels::reference::{KeyValues, Latents, Visible};
 
-pub use self::delta::{DeltaStates, Sequence};
+pub use self::delta::{CpuDeltaStates, SlotRows};
 use self::{delta::Delta, grouped::Grouped, latent::Latent};
 use crate::{
     checkpoint::Tensors,
@@ -16,7 +16,7 @@ use crate::{
 
 /// Describes the rows of a pass.
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<'a> {
+pub struct RowPlacement<'a> {
     /// Positions, for the rotary embedding.
     pub positions: &'a [usize],
     /// Cache rows to which their keys and values are written.
@@ -25,25 +25,25 @@ pub struct Rows<'a> {
     pub visible: &'a [Visible<'a>],
     /// Which of them belong to which slot, and follow which: for layers that keep a state of each
     /// slot. Empty in the passes of drafts, none of which has such layers.
-    pub sequences: &'a [Sequence],
+    pub sequences: &'a [SlotRows],
     /// The same for layers with a window, if these have pages of their own.
-    pub windowed: Option<WindowedRows<'a>>,
+    pub windowed: Option<WindowPlacement<'a>>,
 }
 
 /// The rows of a pass in the caches of layers with a window.
 #[derive(Clone, Copy, Debug)]
-pub struct WindowedRows<'a> {
-    /// As in [`Rows`].
+pub struct WindowPlacement<'a> {
+    /// As in [`RowPlacement`].
     pub write: &'a [u32],
-    /// As in [`Rows`], within the window.
+    /// As in [`RowPlacement`], within the window.
     pub visible: &'a [Visible<'a>],
 }
 
-impl Rows<'_> {
+impl RowPlacement<'_> {
     /// The rows as layers with a window see them.
     pub fn windowed(self) -> Self {
         match self.windowed {
-            Some(WindowedRows { write, visible }) => Self { write, visible, ..self },
+            Some(WindowPlacement { write, visible }) => Self { write, visible, ..self },
             None => self,
         }
     }
@@ -51,7 +51,7 @@ impl Rows<'_> {
 
 /// Attention of a layer, by its kind.
 #[derive(Debug)]
-pub enum Attention {
+pub enum CpuAttention {
     /// Heads share keys and values in groups.
     Grouped(Grouped),
     /// Heads share one latent vector per token.
@@ -68,10 +68,10 @@ pub enum Cache {
     /// Latent vectors, with the key that all heads share.
     Latents(Latents),
     /// The states of a delta net.
-    States(DeltaStates),
+    States(CpuDeltaStates),
 }
 
-impl Attention {
+impl CpuAttention {
     /// Loads the attention of a layer.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Attention {
     ///
     /// # Panics
     /// When the cache belongs to a different kind of layer.
-    pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut Cache) -> Vec<f32> {
+    pub fn forward(&self, x: &[f32], rows: RowPlacement<'_>, cache: &mut Cache) -> Vec<f32> {
         match (self, cache) {
             (Self::Grouped(grouped), Cache::KeyValues(cache)) => grouped.forward(x, rows, cache),
             (Self::Latent(latent), Cache::Latents(cache)) => latent.forward(x, rows, cache),
@@ -115,12 +115,12 @@ impl Attention {
     }
 }
 
-impl Attention {
+impl CpuAttention {
     /// Writes keys and values of rows to the cache without attending.
     ///
     /// # Panics
     /// When the cache belongs to a different kind of layer.
-    pub fn store(&self, x: &[f32], rows: Rows<'_>, cache: &mut Cache) {
+    pub fn store(&self, x: &[f32], rows: RowPlacement<'_>, cache: &mut Cache) {
         match (self, cache) {
             (Self::Grouped(grouped), Cache::KeyValues(cache)) => grouped.store(x, rows, cache),
             _ => panic!("only the keys and values of grouped attention are written alone"),
@@ -137,7 +137,7 @@ impl Attention {
 
 impl Cache {
     /// The states, if it consists of states instead of rows.
-    pub fn states(&mut self) -> Option<&mut DeltaStates> {
+    pub fn states(&mut self) -> Option<&mut CpuDeltaStates> {
         match self {
             Self::States(states) => Some(states),
             Self::KeyValues(_) | Self::Latents(_) => None,
@@ -168,7 +168,7 @@ impl Cache {
         match self {
             Self::KeyValues(cache) => cache.compact(from, to),
             Self::Latents(cache) => cache.compact(from, to),
-            // States have no rows to move: `DeltaStates::commit` runs the accepted path instead.
+            // States have no rows to move: `CpuDeltaStates::commit` runs the accepted path instead.
             Self::States(_) => {}
         }
     }

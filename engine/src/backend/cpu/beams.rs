@@ -7,11 +7,11 @@ use kernels::reference::{log_sum_exp, top_k};
 use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
-    attention::{Cache, Rows},
-    passes::{Stack, select},
+    attention::{Cache, RowPlacement},
+    passes::{PassInput, select},
     recurrent::Recurrent,
-    source::{Root, Source},
-    target::Pass,
+    source::{CpuDraft, Root},
+    target::PassOutput,
 };
 use crate::{
     backend::{Pool, expert_reads::ExpertTally},
@@ -20,12 +20,12 @@ use crate::{
 };
 
 /// A draft whose beams run step by step.
-pub trait Stepwise {
+pub trait StepwiseDraft {
     /// Values of its state after a row.
     fn width(&self) -> usize;
 
     /// Runs rows that continue `states`, `[rows, width]`, and returns their states.
-    fn step(&self, tokens: &[u32], states: &[f32], rows: Rows<'_>, caches: &mut [Cache]) -> Vec<f32>;
+    fn step(&self, tokens: &[u32], states: &[f32], rows: RowPlacement<'_>, caches: &mut [Cache]) -> Vec<f32>;
 
     /// Logits over its vocabulary, for rows of its state.
     fn logits(&self, states: &[f32]) -> Vec<f32>;
@@ -37,7 +37,7 @@ pub trait Stepwise {
     fn vocabulary(&self) -> usize;
 }
 
-impl Source for Recurrent {
+impl CpuDraft for Recurrent {
     fn spec(&self) -> DraftSpec {
         DraftSpec::Recurrent(self.spec().clone())
     }
@@ -62,7 +62,7 @@ impl Source for Recurrent {
         self.hidden_size()
     }
 
-    fn read(&self, pass: &Pass, stack: &Stack<'_>, caches: &mut [Cache]) -> Vec<f32> {
+    fn read(&self, pass: &PassOutput, stack: &PassInput<'_>, caches: &mut [Cache]) -> Vec<f32> {
         let features = self.features(pass);
         stack.run(|tokens, rows| self.forward(tokens, &features, rows, &mut caches[0]))
     }
@@ -72,12 +72,12 @@ impl Source for Recurrent {
     }
 }
 
-impl Stepwise for Recurrent {
+impl StepwiseDraft for Recurrent {
     fn width(&self) -> usize {
         self.hidden_size()
     }
 
-    fn step(&self, tokens: &[u32], states: &[f32], rows: Rows<'_>, caches: &mut [Cache]) -> Vec<f32> {
+    fn step(&self, tokens: &[u32], states: &[f32], rows: RowPlacement<'_>, caches: &mut [Cache]) -> Vec<f32> {
         self.forward(tokens, states, rows, &mut caches[0])
     }
 
@@ -94,9 +94,9 @@ impl Stepwise for Recurrent {
     }
 }
 
-/// The pools after some roots, as [`Source::pools`].
+/// The pools after some roots, as [`CpuDraft::pools`].
 pub fn pools(
-    draft: &impl Stepwise,
+    draft: &impl StepwiseDraft,
     caches: &mut [Cache],
     scratch: usize,
     shapes: &[TreeShape],
@@ -114,7 +114,7 @@ pub fn pools(
         }
     };
     let grown = grow(shape, &first, prune, |step, beams| {
-        let mut stack = Stack::default();
+        let mut stack = PassInput::default();
         for row in beams {
             let prefix = roots[row.tree].prefix;
             let cache_row = |beam: &usize| (scratch + row.tree * each + beam) as u32;
@@ -134,7 +134,7 @@ pub fn pools(
 
 /// The best tokens after each row of state, with their log-probabilities over the draft's
 /// vocabulary.
-fn proposals(draft: &impl Stepwise, states: &[f32], topk: usize) -> Vec<Vec<(u32, f32)>> {
+fn proposals(draft: &impl StepwiseDraft, states: &[f32], topk: usize) -> Vec<Vec<(u32, f32)>> {
     let logits = draft.logits(states);
     let best = |logits: &[f32]| ranked(logits, topk, |index| draft.token(index));
     logits.chunks_exact(draft.vocabulary()).map(best).collect()

@@ -13,13 +13,13 @@ use schemas::tree::{NodeSource, TreeShape};
 
 use self::markov::Markov;
 use super::{
-    attention::{Cache, Rows},
+    attention::{Cache, RowPlacement},
     beams::ranked,
-    layer::{Layer, embed},
-    linear::Linear,
-    passes::{Stack, select},
-    source::{Root, Source},
-    target::{Pass, Target},
+    layer::{CpuLayer, embed},
+    linear::CpuLinear,
+    passes::{PassInput, select},
+    source::{CpuDraft, Root},
+    target::{PassOutput, Target},
 };
 use crate::{
     backend::{
@@ -41,10 +41,10 @@ pub struct BlockDraft {
     /// The input vector of a position to be drafted, if it is not a row of the embedding.
     mask: Option<Vec<f32>>,
     /// Projects captured features to the head's width.
-    reduce: Linear,
+    reduce: CpuLinear,
     /// Norm of the projected features.
     context_norm: Vec<f32>,
-    layers: Vec<Layer>,
+    layers: Vec<CpuLayer>,
     norm: Vec<f32>,
     markov: Option<Markov>,
     confidence: Option<ConfidenceHead>,
@@ -55,7 +55,7 @@ pub struct BlockDraft {
 type Ranking = Vec<(u32, f32)>;
 
 /// The output of a block pass for several roots.
-struct Drafted {
+struct BlockOutput {
     /// Hidden rows that propose, `[roots · depth, hidden]`.
     hidden: Vec<f32>,
     /// Their logits, `[roots · depth, vocabulary]`.
@@ -75,15 +75,15 @@ impl BlockDraft {
             Some(own) => from.matrix(own).map(Arc::new),
             None => Ok(of_target.clone()),
         };
-        let layer = |(tensors, spec): (&_, &BlockLayer)| Layer::load(from, tensors, &spec.layer);
+        let layer = |(tensors, spec): (&_, &BlockLayer)| CpuLayer::load(from, tensors, &spec.layer);
         let mut layers =
-            tensors.layers.iter().zip(&spec.layers).map(layer).collect::<Result<Vec<Layer>, EngineError>>()?;
+            tensors.layers.iter().zip(&spec.layers).map(layer).collect::<Result<Vec<CpuLayer>, EngineError>>()?;
         layers.iter_mut().for_each(|layer| layer.scale_values(spec.value_scale));
         Ok(Self {
             embedding: shared(tensors.embedding.as_ref(), &target.embedding)?,
             head: shared(tensors.head.as_ref(), &target.head)?,
             mask: from.optional_vector(tensors.mask.as_ref())?,
-            reduce: Linear::load(from, &tensors.reduce)?,
+            reduce: CpuLinear::load(from, &tensors.reduce)?,
             context_norm: from.vector(&tensors.context_norm)?,
             layers,
             norm: from.vector(&tensors.norm)?,
@@ -104,7 +104,7 @@ impl BlockDraft {
     }
 
     /// Runs a block of `rows` rows after each root, and returns its first `depth` proposing rows.
-    fn run(&self, caches: &mut [Cache], scratch: usize, roots: &[Root<'_>], rows: usize, depth: usize) -> Drafted {
+    fn run(&self, caches: &mut [Cache], scratch: usize, roots: &[Root<'_>], rows: usize, depth: usize) -> BlockOutput {
         let write: Vec<u32> = (scratch..scratch + rows * roots.len()).map(|row| row as u32).collect();
         let positions: Vec<usize> =
             roots.iter().flat_map(|root| (0..rows).map(move |row| root.prefix.len() + row)).collect();
@@ -123,21 +123,27 @@ impl BlockDraft {
                 .collect();
             layer.forward(
                 &mut x,
-                Rows { positions: &positions, write: &write, visible: &visible, sequences: &[], windowed: None },
+                RowPlacement {
+                    positions: &positions,
+                    write: &write,
+                    visible: &visible,
+                    sequences: &[],
+                    windowed: None,
+                },
                 cache,
             );
         }
         let first = usize::from(!self.spec.block.anchored);
         let proposing = (0..roots.len()).flat_map(|root| (0..depth).map(move |row| root * rows + first + row));
         let hidden = rms_norm(&select(&x, self.spec.hidden(), proposing), &self.norm, self.spec.epsilon());
-        Drafted { logits: linear(&hidden, &self.head, None), hidden, depth }
+        BlockOutput { logits: linear(&hidden, &self.head, None), hidden, depth }
     }
 
     /// The best tokens after some nodes of a depth, each of which is a root's index, a token and a
     /// state of the Markov head; and the states after them.
     fn after(
         &self,
-        drafted: &Drafted,
+        drafted: &BlockOutput,
         depth: usize,
         topk: usize,
         nodes: &[(usize, u32, Vec<f32>)],
@@ -170,7 +176,7 @@ impl BlockDraft {
     fn confidences(
         &self,
         head: &ConfidenceHead,
-        drafted: &Drafted,
+        drafted: &BlockOutput,
         at: usize,
         root: &Root<'_>,
         pool: &Pool,
@@ -197,7 +203,7 @@ fn view<'a>(layer: &BlockLayer, prefix: &'a [u32], block: &'a [u32], row: usize)
     Visible { prefix: &prefix[before..], own: &block[first..last] }
 }
 
-impl Source for BlockDraft {
+impl CpuDraft for BlockDraft {
     fn spec(&self) -> DraftSpec {
         DraftSpec::Block(self.spec.clone())
     }
@@ -215,14 +221,14 @@ impl Source for BlockDraft {
     }
 
     fn tallies(&self) -> Vec<&ExpertTally> {
-        self.layers.iter().filter_map(Layer::tally).collect()
+        self.layers.iter().filter_map(CpuLayer::tally).collect()
     }
 
     fn state_width(&self) -> usize {
         0
     }
 
-    fn read(&self, pass: &Pass, stack: &Stack<'_>, caches: &mut [Cache]) -> Vec<f32> {
+    fn read(&self, pass: &PassOutput, stack: &PassInput<'_>, caches: &mut [Cache]) -> Vec<f32> {
         let context = rms_norm(&self.reduce.forward(&pass.captured), &self.context_norm, self.spec.epsilon());
         stack.run(|_, rows| {
             self.layers.iter().zip(caches).for_each(|(layer, cache)| layer.store(&context, rows, cache));

@@ -13,16 +13,16 @@ use crate::{
 /// The feed-forward block of a layer.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one per layer, and most layers of a model are of one kind")]
-pub enum Ffn {
+pub enum CpuFfn {
     /// A dense block.
     Dense(Gated),
     /// Experts chosen by a router.
-    Experts(Experts),
+    Experts(CpuExperts),
 }
 
 /// Routed experts, and the shared expert, which processes every row.
 #[derive(Debug)]
-pub struct Experts {
+pub struct CpuExperts {
     router: Router,
     /// `[experts, hidden]`.
     gate: Matrix,
@@ -39,7 +39,7 @@ pub struct Experts {
     tally: ExpertTally,
 }
 
-impl Ffn {
+impl CpuFfn {
     /// Loads the block.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Ffn {
     pub fn load(from: Tensors<'_>, tensors: &FfnTensors, spec: &FfnSpec) -> Result<Self, EngineError> {
         match (tensors, spec) {
             (FfnTensors::Experts(tensors), FfnSpec::Experts(spec)) => {
-                Ok(Self::Experts(Experts::load(from, tensors, spec)?))
+                Ok(Self::Experts(CpuExperts::load(from, tensors, spec)?))
             }
             (FfnTensors::Dense(tensors), _) => Ok(Self::Dense(Gated::load(from, tensors)?)),
             _ => Err(EngineError::Configuration("a dense layer with the tensors of experts".into())),
@@ -71,7 +71,7 @@ impl Ffn {
     }
 }
 
-impl Experts {
+impl CpuExperts {
     fn load(from: Tensors<'_>, tensors: &ExpertsTensors, spec: &ExpertsSpec) -> Result<Self, EngineError> {
         // Static scales are the largest of all experts, as in SGLang and vLLM.
         let all = || tensors.experts.iter();

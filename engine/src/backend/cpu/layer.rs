@@ -3,8 +3,8 @@
 use kernels::reference::{Matrix, rms_norm};
 
 use super::{
-    attention::{Attention, Cache, Rows},
-    ffn::Ffn,
+    attention::{Cache, CpuAttention, RowPlacement},
+    ffn::CpuFfn,
 };
 use crate::{
     backend::expert_reads::ExpertTally,
@@ -15,15 +15,15 @@ use crate::{
 
 /// A decoder layer of a target or a draft.
 #[derive(Debug)]
-pub struct Layer {
+pub struct CpuLayer {
     input_norm: Option<Vec<f32>>,
-    attention: Attention,
+    attention: CpuAttention,
     post_attention_norm: Vec<f32>,
-    ffn: Ffn,
+    ffn: CpuFfn,
     epsilon: f32,
 }
 
-impl Layer {
+impl CpuLayer {
     /// Loads the layer.
     ///
     /// # Errors
@@ -31,9 +31,9 @@ impl Layer {
     pub fn load(from: Tensors<'_>, tensors: &LayerTensors, spec: &LayerSpec) -> Result<Self, EngineError> {
         Ok(Self {
             input_norm: from.optional_vector(tensors.input_norm.as_ref())?,
-            attention: Attention::load(from, &tensors.attention, spec)?,
+            attention: CpuAttention::load(from, &tensors.attention, spec)?,
             post_attention_norm: from.vector(&tensors.post_attention_norm)?,
-            ffn: Ffn::load(from, &tensors.ffn, &spec.ffn)?,
+            ffn: CpuFfn::load(from, &tensors.ffn, &spec.ffn)?,
             epsilon: spec.epsilon,
         })
     }
@@ -50,7 +50,7 @@ impl Layer {
 
     /// Writes keys and values of rows of `x`, `[rows, attention's input]`, to the cache, without
     /// norm and without attending.
-    pub fn store(&self, x: &[f32], rows: Rows<'_>, cache: &mut Cache) {
+    pub fn store(&self, x: &[f32], rows: RowPlacement<'_>, cache: &mut Cache) {
         self.attention.store(x, rows, cache);
     }
 
@@ -60,7 +60,7 @@ impl Layer {
     }
 
     /// Runs the stream `x`, `[rows, hidden]`, through the layer.
-    pub fn forward(&self, x: &mut [f32], rows: Rows<'_>, cache: &mut Cache) {
+    pub fn forward(&self, x: &mut [f32], rows: RowPlacement<'_>, cache: &mut Cache) {
         let normed = self.input_norm.as_ref().map(|norm| rms_norm(x, norm, self.epsilon));
         match normed {
             Some(normed) => self.forward_from(&normed, x, rows, cache),
@@ -73,7 +73,7 @@ impl Layer {
 
     /// The same for attention that does not read the stream: `input` is
     /// `[rows, attention's input]`.
-    pub fn forward_from(&self, input: &[f32], x: &mut [f32], rows: Rows<'_>, cache: &mut Cache) {
+    pub fn forward_from(&self, input: &[f32], x: &mut [f32], rows: RowPlacement<'_>, cache: &mut Cache) {
         add(x, &self.attention.forward(input, rows, cache));
         let normed = rms_norm(x, &self.post_attention_norm, self.epsilon);
         add(x, &self.ffn.forward(&normed));

@@ -12,7 +12,7 @@ use crate::{
 
 /// A linear layer.
 #[derive(Debug)]
-pub struct Linear {
+pub struct CpuLinear {
     weights: LinearWeights,
     /// How the inputs are quantised, if the layer multiplies in FP8.
     inputs: Option<InputScales>,
@@ -21,12 +21,12 @@ pub struct Linear {
 /// `down(silu(gate(x)) · up(x))`.
 #[derive(Debug)]
 pub struct Gated {
-    gate: Linear,
-    up: Linear,
-    down: Linear,
+    gate: CpuLinear,
+    up: CpuLinear,
+    down: CpuLinear,
 }
 
-impl Linear {
+impl CpuLinear {
     /// Loads the layer.
     ///
     /// # Errors
@@ -81,8 +81,8 @@ impl Gated {
     /// # Errors
     /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &GatedTensors) -> Result<Self, EngineError> {
-        let [gate, up] = Linear::load_readers(from, [&tensors.gate, &tensors.up])?;
-        Ok(Self { gate, up, down: Linear::load(from, &tensors.down)? })
+        let [gate, up] = CpuLinear::load_readers(from, [&tensors.gate, &tensors.up])?;
+        Ok(Self { gate, up, down: CpuLinear::load(from, &tensors.down)? })
     }
 
     /// `x` and the result are `[rows, hidden]`.

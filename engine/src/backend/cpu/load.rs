@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{CpuBackend, block::BlockDraft, model::ModelDraft, recurrent::Recurrent, source::Source, target::Target};
+use super::{CpuBackend, block::BlockDraft, model::ModelDraft, recurrent::Recurrent, source::CpuDraft, target::Target};
 use crate::{
     backend::{
         Capacity,
@@ -43,7 +43,11 @@ pub fn load(
 ///
 /// # Errors
 /// When a tensor is missing or has the wrong shape.
-pub(super) fn load_draft(weights: &Weights, spec: DraftSpec, target: &Target) -> Result<Box<dyn Source>, EngineError> {
+pub(super) fn load_draft(
+    weights: &Weights,
+    spec: DraftSpec,
+    target: &Target,
+) -> Result<Box<dyn CpuDraft>, EngineError> {
     Ok(match spec {
         DraftSpec::Recurrent(spec) => Box::new(Recurrent::load(weights, spec, target)?),
         DraftSpec::Block(spec) => Box::new(BlockDraft::load(weights, spec, target)?),
@@ -57,10 +61,10 @@ pub(super) fn load_draft(weights: &Weights, spec: DraftSpec, target: &Target) ->
 /// # Errors
 /// When the folder cannot be read, or holds another kind of draft.
 pub(super) fn other_draft(
-    loaded: &dyn Source,
+    loaded: &dyn CpuDraft,
     target: &Target,
     options: &EngineOptions,
-) -> Result<Box<dyn Source>, EngineError> {
+) -> Result<Box<dyn CpuDraft>, EngineError> {
     let folder = Folder::open(&options.model_path)?;
     let Some(DraftFrom::Folder(own)) = DraftFrom::options(options)? else {
         return Err(EngineError::Configuration("swapping drafts across checkpoint folders".into()));
@@ -83,9 +87,9 @@ pub(super) fn other_draft(
 /// missing.
 pub(super) fn other_models(
     loaded: &Target,
-    loaded_draft: Option<&dyn Source>,
+    loaded_draft: Option<&dyn CpuDraft>,
     options: &EngineOptions,
-) -> Result<(Target, Option<Box<dyn Source>>), EngineError> {
+) -> Result<(Target, Option<Box<dyn CpuDraft>>), EngineError> {
     let Described { folder, weights, spec, draft } = describe(options)?;
     if spec.in_plain() != loaded.spec().in_plain() {
         return Err(EngineError::Configuration(format!(
@@ -133,11 +137,11 @@ fn check_memory(target: &TargetSpec, draft: Option<&DraftSpec>) -> Result<(), En
 fn capacity(
     options: &EngineOptions,
     target: &Target,
-    draft: Option<&dyn Source>,
+    draft: Option<&dyn CpuDraft>,
     context_length: usize,
 ) -> Result<Capacity, EngineError> {
     let tree = options.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
-    let draft_ahead = draft.map_or(0, Source::ahead);
+    let draft_ahead = draft.map_or(0, CpuDraft::ahead);
     let wanted =
         (context_length + tree + draft_ahead).div_ceil(options.page_size).saturating_mul(options.max_running_requests);
     let page = CpuBackend::page_bytes(target, draft, options.page_size);

@@ -5,11 +5,11 @@
 use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
-    attention::{Cache, Rows},
-    beams::{Stepwise, pools},
-    passes::Stack,
-    source::{Root, Source},
-    target::{Pass, Target},
+    attention::{Cache, RowPlacement},
+    beams::{StepwiseDraft, pools},
+    passes::PassInput,
+    source::{CpuDraft, Root},
+    target::{PassOutput, Target},
 };
 use crate::{
     backend::{Pool, expert_reads::ExpertTally},
@@ -32,7 +32,7 @@ impl ModelDraft {
     }
 }
 
-impl Source for ModelDraft {
+impl CpuDraft for ModelDraft {
     fn spec(&self) -> DraftSpec {
         DraftSpec::Model(self.0.spec().clone())
     }
@@ -58,7 +58,7 @@ impl Source for ModelDraft {
         self.0.hidden_size()
     }
 
-    fn read(&self, _pass: &Pass, stack: &Stack<'_>, caches: &mut [Cache]) -> Vec<f32> {
+    fn read(&self, _pass: &PassOutput, stack: &PassInput<'_>, caches: &mut [Cache]) -> Vec<f32> {
         stack.run(|tokens, rows| self.0.forward(tokens, rows, caches, &[]).hidden)
     }
 
@@ -67,12 +67,12 @@ impl Source for ModelDraft {
     }
 }
 
-impl Stepwise for ModelDraft {
+impl StepwiseDraft for ModelDraft {
     fn width(&self) -> usize {
         self.0.hidden_size()
     }
 
-    fn step(&self, tokens: &[u32], _states: &[f32], rows: Rows<'_>, caches: &mut [Cache]) -> Vec<f32> {
+    fn step(&self, tokens: &[u32], _states: &[f32], rows: RowPlacement<'_>, caches: &mut [Cache]) -> Vec<f32> {
         self.0.forward(tokens, rows, caches, &[]).hidden
     }
 

@@ -2,7 +2,7 @@
 
 use kernels::reference::Visible;
 
-use super::attention::{Rows, Sequence, WindowedRows};
+use super::attention::{RowPlacement, SlotRows, WindowPlacement};
 use crate::{
     adjust::Adjuster,
     backend::{ProducedToken, choice::choose, windows::WindowMap},
@@ -13,17 +13,17 @@ use crate::{
 
 /// The rows of a pass.
 #[derive(Debug, Default)]
-pub struct Stack<'a> {
+pub struct PassInput<'a> {
     /// The token that each row reads.
     pub tokens: Vec<u32>,
     positions: Vec<usize>,
     write: Vec<u32>,
     prefixes: Vec<&'a [u32]>,
     own: Vec<Vec<u32>>,
-    sequences: Vec<Sequence>,
+    sequences: Vec<SlotRows>,
 }
 
-impl<'a> Stack<'a> {
+impl<'a> PassInput<'a> {
     /// Adds a row: its token, its position, the cache row that it writes, and the cache rows that
     /// it attends to (its own included).
     pub fn push(&mut self, token: u32, position: usize, write: u32, prefix: &'a [u32], own: Vec<u32>) {
@@ -45,13 +45,13 @@ impl<'a> Stack<'a> {
 
     /// Says of the rows since `first` that they continue the sequence with this place of states.
     pub fn continues(&mut self, place: usize, first: usize) {
-        self.sequences.push(Sequence::chain(place, first..self.len()));
+        self.sequences.push(SlotRows::chain(place, first..self.len()));
     }
 
     /// Says of the rows since `first` that they are a tree after the sequence with this place of
     /// states: the parent of each row, counted from the first.
     pub fn branches(&mut self, place: usize, first: usize, parents: Vec<Option<usize>>) {
-        self.sequences.push(Sequence { place, rows: first..self.len(), parents, continues: false });
+        self.sequences.push(SlotRows { place, rows: first..self.len(), parents, continues: false });
     }
 
     /// Number of rows so far.
@@ -60,7 +60,7 @@ impl<'a> Stack<'a> {
     }
 
     /// Runs `pass` on the rows.
-    pub fn run<T>(&self, pass: impl FnOnce(&[u32], Rows<'_>) -> T) -> T {
+    pub fn run<T>(&self, pass: impl FnOnce(&[u32], RowPlacement<'_>) -> T) -> T {
         self.run_on(&self.visible(), None, pass)
     }
 
@@ -71,7 +71,7 @@ impl<'a> Stack<'a> {
     pub fn run_windowed<T>(
         &self,
         map: Option<&WindowMap>,
-        pass: impl FnOnce(&[u32], Rows<'_>) -> T,
+        pass: impl FnOnce(&[u32], RowPlacement<'_>) -> T,
     ) -> Result<T, EngineError> {
         let visible = self.visible();
         let Some(map) = map else { return Ok(self.run_on(&visible, None, pass)) };
@@ -81,18 +81,18 @@ impl<'a> Stack<'a> {
             .map(|visible| Ok((map.rows(visible.prefix)?, map.rows(visible.own)?)))
             .collect::<Result<_, EngineError>>()?;
         let within: Vec<Visible<'_>> = rows.iter().map(|(prefix, own)| Visible { prefix, own }).collect();
-        let windowed = WindowedRows { write: &map.rows(&self.write)?, visible: &within };
+        let windowed = WindowPlacement { write: &map.rows(&self.write)?, visible: &within };
         Ok(self.run_on(&visible, Some(windowed), pass))
     }
 
     fn run_on<T>(
         &self,
         visible: &[Visible<'_>],
-        windowed: Option<WindowedRows<'_>>,
-        pass: impl FnOnce(&[u32], Rows<'_>) -> T,
+        windowed: Option<WindowPlacement<'_>>,
+        pass: impl FnOnce(&[u32], RowPlacement<'_>) -> T,
     ) -> T {
         let (positions, write, sequences) = (&self.positions, &self.write, &self.sequences);
-        pass(&self.tokens, Rows { positions, write, visible, sequences, windowed })
+        pass(&self.tokens, RowPlacement { positions, write, visible, sequences, windowed })
     }
 
     fn visible(&self) -> Vec<Visible<'_>> {

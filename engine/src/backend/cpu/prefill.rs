@@ -3,8 +3,8 @@
 
 use super::{
     CpuBackend, SlotState,
-    passes::{Stack, produce, select},
-    target::Pass,
+    passes::{PassInput, produce, select},
+    target::PassOutput,
 };
 use crate::{
     backend::{PrefillChunk, TargetStates, TokenLogprobs, Yield, first_token},
@@ -19,7 +19,7 @@ const LOGIT_ROWS: usize = 64;
 
 /// Pieces that the target has processed and the draft has not.
 pub struct TargetRead {
-    pass: Pass,
+    pass: PassOutput,
     /// The last row of each piece in the pass.
     lasts: Vec<usize>,
     /// The first token after each prompt that ends.
@@ -44,7 +44,7 @@ impl CpuBackend {
         // Taken out of their slots, since they change while the slots' states are borrowed.
         let mut adjusters = self.slots.take_adjusters(chunks.iter().map(|chunk| chunk.slot));
         let states = self.slots.get_all(chunks.iter().map(|chunk| chunk.slot))?;
-        let mut stack = Stack::default();
+        let mut stack = PassInput::default();
         let mut lasts = Vec::new();
         for (chunk, state) in chunks.iter().zip(&states) {
             if chunk.tokens.is_empty() || chunk.start != state.length {
@@ -113,7 +113,7 @@ impl CpuBackend {
         let (mut states_behind, mut width) = (Vec::new(), 0);
         let reads = self.follows || states.iter().any(|state| state.trace.is_some());
         if let (Some(draft), true) = (&self.draft, reads) {
-            let (mut stack, ahead) = (Stack::default(), draft.ahead());
+            let (mut stack, ahead) = (PassInput::default(), draft.ahead());
             for ((chunk, state), first) in chunks.iter().zip(&states).zip(&first) {
                 let next = chunk.next.unwrap_or_else(|| first_token(first));
                 let shifted: Vec<u32> = chunk.tokens.iter().skip(1).copied().chain([next]).collect();
@@ -153,7 +153,13 @@ impl CpuBackend {
 
     /// Log-probabilities of the tokens after the rows of a piece, as far as the request wants them.
     /// `last` is the piece's last row in the pass.
-    fn of_prompt(&self, chunk: &PrefillChunk<'_>, state: &SlotState, pass: &Pass, last: usize) -> Vec<TokenLogprobs> {
+    fn of_prompt(
+        &self,
+        chunk: &PrefillChunk<'_>,
+        state: &SlotState,
+        pass: &PassOutput,
+        last: usize,
+    ) -> Vec<TokenLogprobs> {
         let Some(PromptLogprobs { from, alternatives }) = state.sampling.prompt_logprobs else { return Vec::new() };
         let rows: Vec<(usize, u32)> = chunk.rows_before(from, last).collect();
         let some = |rows: &[(usize, u32)]| {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kernels::reference::{argmax, log_softmax};
 
-use super::{passes::Stack, target::Target};
+use super::{passes::PassInput, target::Target};
 use crate::{
     checkpoint::{Folder, Tensors},
     description::cached,
@@ -122,7 +122,7 @@ fn written(target: &Target, prompt: &[u32], new_tokens: usize) -> Vec<u32> {
     let mut caches = target.caches(rows.len(), rows.len(), 1);
     let (mut text, mut read) = (prompt.to_vec(), 0);
     for _ in 0..new_tokens {
-        let mut stack = Stack::default();
+        let mut stack = PassInput::default();
         stack.push_causal(&text[read..], read, &rows);
         stack.continues(0, 0);
         let hidden = stack.run(|tokens, rows| target.forward(tokens, rows, &mut caches, &[])).hidden;
@@ -136,7 +136,7 @@ fn written(target: &Target, prompt: &[u32], new_tokens: usize) -> Vec<u32> {
 /// Logits after each token of a text.
 fn logits(target: &Target, text: &[u32]) -> Vec<f32> {
     let rows: Vec<u32> = (0..text.len() as u32).collect();
-    let mut stack = Stack::default();
+    let mut stack = PassInput::default();
     stack.push_causal(text, 0, &rows);
     stack.continues(0, 0);
     let mut caches = target.caches(text.len(), text.len(), 1);

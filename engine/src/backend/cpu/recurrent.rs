@@ -6,10 +6,10 @@ use std::sync::Arc;
 use kernels::reference::{Matrix, linear, rms_norm};
 
 use super::{
-    attention::{Cache, Rows},
-    layer::{Layer, embed},
-    linear::Linear,
-    target::{Pass, Target},
+    attention::{Cache, RowPlacement},
+    layer::{CpuLayer, embed},
+    linear::CpuLinear,
+    target::{PassOutput, Target},
 };
 use crate::{
     backend::expert_reads::ExpertTally,
@@ -31,12 +31,12 @@ pub struct Recurrent {
     /// Norms of the individual captured features.
     capture_norms: Vec<Vec<f32>>,
     /// Projects captured features to the draft's width.
-    reduce: Option<Linear>,
+    reduce: Option<CpuLinear>,
     /// Norms of the embedding and of the feature.
     join_norms: Option<(Vec<f32>, Vec<f32>)>,
     /// Projects embedding and feature to the stream.
-    projection: Option<Linear>,
-    layer: Layer,
+    projection: Option<CpuLinear>,
+    layer: CpuLayer,
     output_norm: Option<Vec<f32>>,
     spec: RecurrentSpec,
 }
@@ -72,7 +72,7 @@ impl Recurrent {
                 Arc::new(Matrix::new(tokens.len(), target.hidden_size(), rows.collect()))
             }
         };
-        let linear = |tensors: Option<&_>| tensors.map(|tensors| Linear::load(from, tensors)).transpose();
+        let linear = |tensors: Option<&_>| tensors.map(|tensors| CpuLinear::load(from, tensors)).transpose();
         let join = &tensors.join;
         Ok(Self {
             embedding,
@@ -85,7 +85,7 @@ impl Recurrent {
                 _ => None,
             },
             projection: linear(join.projection.as_ref())?,
-            layer: Layer::load(from, &tensors.layer, &spec.layer)?,
+            layer: CpuLayer::load(from, &tensors.layer, &spec.layer)?,
             output_norm: from.optional_vector(tensors.output_norm.as_ref())?,
             spec,
         })
@@ -117,7 +117,7 @@ impl Recurrent {
     }
 
     /// Features `[rows, hidden]` from a pass of the target.
-    pub fn features(&self, pass: &Pass) -> Vec<f32> {
+    pub fn features(&self, pass: &PassOutput) -> Vec<f32> {
         let Features::Captured(captured) = &self.spec.features else { return pass.hidden.clone() };
         let mut x = pass.captured.clone();
         if let Some(norm) = &self.joined_norm {
@@ -132,7 +132,7 @@ impl Recurrent {
 
     /// Runs rows through the draft. `features` and the returned recurrent state are
     /// `[rows, hidden]`.
-    pub fn forward(&self, tokens: &[u32], features: &[f32], rows: Rows<'_>, cache: &mut Cache) -> Vec<f32> {
+    pub fn forward(&self, tokens: &[u32], features: &[f32], rows: RowPlacement<'_>, cache: &mut Cache) -> Vec<f32> {
         let mut embedded = embed(&self.embedding, tokens);
         if let Join::NormedLinear { zero_first_embedding: true, .. } = self.spec.join {
             let first = rows.positions.iter().zip(embedded.chunks_exact_mut(self.hidden_size()));

@@ -17,7 +17,7 @@ const MOST_ROWS: usize = 256;
 
 /// Kept states after positions of a text.
 #[derive(Clone, Debug)]
-pub struct Trace {
+pub struct CpuTrace {
     positions: Range<usize>,
     /// Number of these positions that were read.
     read: usize,
@@ -27,7 +27,7 @@ pub struct Trace {
     target: Option<Vec<f32>>,
 }
 
-impl Trace {
+impl CpuTrace {
     /// Keeps the requested states of a piece that continues the text processed so far.
     pub fn keep(&mut self, chunk: &PrefillChunk<'_>, draft: &[f32], target: &[f32]) {
         let (rows, count) = (chunk.rows_within(&self.positions), chunk.tokens.len());
@@ -87,7 +87,7 @@ impl CpuBackend {
                 hint: "replay shorter texts, or lower --mem-fraction-static".into(),
             });
         }
-        state.trace = Some(Trace {
+        state.trace = Some(CpuTrace {
             positions,
             read: 0,
             draft: Vec::with_capacity(count * draft_width),

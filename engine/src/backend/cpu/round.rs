@@ -6,10 +6,10 @@ use schemas::tree::TreeShape;
 
 use super::{
     CpuBackend,
-    passes::{Stack, produce, select},
+    passes::{PassInput, produce, select},
     slot::{PendingDraft, SlotState},
     source::Root,
-    target::Pass,
+    target::PassOutput,
 };
 use crate::{
     backend::{Drafted, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A request's tree.
-struct Drawn<'a> {
+struct RoundTree<'a> {
     tree: Cow<'a, DraftTree>,
     /// The node at which acceptance ends, if the tree is played.
     end: Option<usize>,
@@ -49,7 +49,9 @@ impl CpuBackend {
             self.read_pending(slots)?;
         }
         let trees = match drafted {
-            Drafted::ByHost(trees) => trees.iter().map(|tree| Drawn { tree: Cow::Borrowed(tree), end: None }).collect(),
+            Drafted::ByHost(trees) => {
+                trees.iter().map(|tree| RoundTree { tree: Cow::Borrowed(tree), end: None }).collect()
+            }
             Drafted::Here | Drafted::Joined(_) => self.draft_trees(shape, slots, drafted)?,
         };
         let has_drafted = Instant::now();
@@ -78,10 +80,10 @@ impl CpuBackend {
         shape: TreeShape,
         slots: &[Slot],
         drafted: Drafted<'_>,
-    ) -> Result<Vec<Drawn<'static>>, EngineError> {
+    ) -> Result<Vec<RoundTree<'static>>, EngineError> {
         let states = self.slots.get_all(slots.iter().copied())?;
         if shape.is_off() {
-            let root = |state: &&SlotState| Drawn { tree: Cow::Owned(DraftTree::root(state.root)), end: None };
+            let root = |state: &&SlotState| RoundTree { tree: Cow::Owned(DraftTree::root(state.root)), end: None };
             return Ok(states.iter().map(root).collect());
         }
         let scratch = self.capacity.pages * self.capacity.page_size;
@@ -111,7 +113,7 @@ impl CpuBackend {
         }
         // The budget of a batch is that of the graph that would run it on a GPU.
         let verified = verified_drafts(&pools, shape, padded(&self.capture_sizes, slots.len()));
-        let drawn = |(at, state): (usize, &&SlotState)| Drawn {
+        let drawn = |(at, state): (usize, &&SlotState)| RoundTree {
             tree: Cow::Owned(pools[at].tree_of(&verified[at], state.root)),
             end: played[at].map(|played| played.end_within(&verified[at])),
         };
@@ -121,14 +123,14 @@ impl CpuBackend {
     /// One pass of the target over all nodes of all trees, and acceptance.
     fn verify(
         &mut self,
-        trees: &[Drawn<'_>],
+        trees: &[RoundTree<'_>],
         slots: &[Slot],
         shape: TreeShape,
-    ) -> Result<(Pass, Vec<Verified>), EngineError> {
+    ) -> Result<(PassOutput, Vec<Verified>), EngineError> {
         let mut adjusters = self.slots.take_adjusters(slots.iter().copied());
         let states = self.slots.get_all(slots.iter().copied())?;
-        let mut stack = Stack::default();
-        for ((Drawn { tree, .. }, state), slot) in trees.iter().zip(&states).zip(slots) {
+        let mut stack = PassInput::default();
+        for ((RoundTree { tree, .. }, state), slot) in trees.iter().zip(&states).zip(slots) {
             let first = stack.len();
             let ahead = state.rows_ahead(tree.nodes().len())?;
             for (at, node) in tree.nodes().iter().enumerate() {
@@ -147,7 +149,7 @@ impl CpuBackend {
         let mut rows = logits.chunks_exact(self.target.vocab_size());
         let mut begin = 0;
         let mut verified = Vec::new();
-        for ((Drawn { tree, end }, state), adjuster) in trees.iter().zip(&states).zip(&mut adjusters) {
+        for ((RoundTree { tree, end }, state), adjuster) in trees.iter().zip(&states).zip(&mut adjusters) {
             let logits: Vec<&[f32]> = rows.by_ref().take(tree.nodes().len()).collect();
             let mut tokens = Vec::new();
             let mut not_finite = None;
@@ -207,7 +209,12 @@ impl CpuBackend {
 
     /// Appends the accepted tokens to the sequences, and keeps what the draft needs to process
     /// them.
-    fn advance(&mut self, pass: &Pass, verified: Vec<Verified>, slots: &[Slot]) -> Result<Vec<Yield>, EngineError> {
+    fn advance(
+        &mut self,
+        pass: &PassOutput,
+        verified: Vec<Verified>,
+        slots: &[Slot],
+    ) -> Result<Vec<Yield>, EngineError> {
         let hidden = self.target.hidden_size();
         let captured = self.draft.as_ref().map_or(0, |draft| hidden * draft.captured().len());
         let mut yields = Vec::new();
@@ -239,8 +246,8 @@ impl CpuBackend {
             return Ok(());
         }
         let states = self.slots.get_all(late.iter().copied())?;
-        let mut stack = Stack::default();
-        let mut all = Pass::default();
+        let mut stack = PassInput::default();
+        let mut all = PassOutput::default();
         let mut lasts = Vec::new();
         for (slot, state) in late.iter().zip(&states) {
             followed(*slot, state)?;

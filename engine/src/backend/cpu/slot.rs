@@ -1,6 +1,6 @@
 //! State that the backend keeps for a running request.
 
-use super::{replay::Trace, target::Pass};
+use super::{replay::CpuTrace, target::PassOutput};
 use crate::{
     adjust::Adjuster,
     backend::{PageId, Slot, TokenLogprobs, slot_table::SlotTable},
@@ -25,7 +25,7 @@ pub struct SlotState {
     /// The last positions that the draft has not processed.
     pub pending: PendingDraft,
     /// States kept for replay.
-    pub trace: Option<Trace>,
+    pub trace: Option<CpuTrace>,
     /// Changes its logits, if requested.
     pub adjuster: Option<Adjuster>,
     /// Log-probabilities of the prompt so far, if requested.
@@ -38,7 +38,7 @@ pub struct PendingDraft {
     /// The token after each position.
     pub tokens: Vec<u32>,
     /// Output of the target's pass at these positions.
-    pub pass: Pass,
+    pub pass: PassOutput,
 }
 
 impl SlotState {

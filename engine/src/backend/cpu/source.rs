@@ -4,14 +4,14 @@ use std::fmt::Debug;
 
 use schemas::tree::{NodeSource, TreeShape};
 
-use super::{attention::Cache, passes::Stack, target::Pass};
+use super::{attention::Cache, passes::PassInput, target::PassOutput};
 use crate::{
     backend::{Pool, RequiredTree, expert_reads::ExpertTally},
     spec::DraftSpec,
 };
 
 /// A loaded draft.
-pub trait Source: Debug + Send + Sync {
+pub trait CpuDraft: Debug + Send + Sync {
     /// The description that it was built from.
     fn spec(&self) -> DraftSpec;
 
@@ -42,7 +42,7 @@ pub trait Source: Debug + Send + Sync {
     /// Processes positions of sequences: the target's output at them, and in `stack` the token
     /// after each, at the position of its cache row. Returns the state after each of them,
     /// `[rows, state width]`.
-    fn read(&self, pass: &Pass, stack: &Stack<'_>, caches: &mut [Cache]) -> Vec<f32>;
+    fn read(&self, pass: &PassOutput, stack: &PassInput<'_>, caches: &mut [Cache]) -> Vec<f32>;
 
     /// The pool after each root, from which the trees of all of these shapes can be chosen; they
     /// are of one family ([`NodeSource::family`]). Rows of a round are written to the caches from

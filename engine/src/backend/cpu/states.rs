@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{CpuBackend, slot::SlotState, target::Pass};
+use super::{CpuBackend, slot::SlotState, target::PassOutput};
 use crate::{
     backend::{PrefillChunk, StateRow, states::not_of_a_text},
     error::EngineError,
@@ -26,7 +26,7 @@ impl CpuBackend {
         &self,
         chunks: &[PrefillChunk<'_>],
         states: &[&SlotState],
-        pass: &Pass,
+        pass: &PassOutput,
         to: &mut Vec<u8>,
     ) -> Result<(), EngineError> {
         let row = self.kept_row().ok_or_else(not_of_a_text)?;
@@ -49,7 +49,7 @@ impl CpuBackend {
         chunks: &[PrefillChunk<'_>],
         states: &[&SlotState],
         mut from: &[u8],
-    ) -> Result<Pass, EngineError> {
+    ) -> Result<PassOutput, EngineError> {
         let row = self.kept_row().ok_or_else(not_of_a_text)?;
         let positions: usize = chunks.iter().map(|chunk| chunk.tokens.len()).sum();
         let mut hidden = vec![0.0; positions * self.target.hidden_size()];
@@ -63,7 +63,7 @@ impl CpuBackend {
             from = decode(from, &mut hidden[of(first, &last, row.last)])?;
             first += count;
         }
-        if from.is_empty() { Ok(Pass { hidden, captured }) } else { Err(not_as_many()) }
+        if from.is_empty() { Ok(PassOutput { hidden, captured }) } else { Err(not_as_many()) }
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kernels::reference::{Matrix, linear, rms_norm};
 
 use super::{
-    attention::{Cache, Rows},
-    layer::{Layer, embed},
+    attention::{Cache, RowPlacement},
+    layer::{CpuLayer, embed},
 };
 use crate::{
     backend::expert_reads::ExpertTally,
@@ -23,14 +23,14 @@ pub struct Target {
     pub embedding: Arc<Matrix>,
     /// One row per token; the embedding itself if the two are tied.
     pub head: Arc<Matrix>,
-    layers: Vec<Layer>,
+    layers: Vec<CpuLayer>,
     norm: Vec<f32>,
     spec: TargetSpec,
 }
 
 /// Outputs of a pass.
 #[derive(Clone, Debug, Default)]
-pub struct Pass {
+pub struct PassOutput {
     /// After the final norm, `[rows, hidden]`: the input of the head, and of EAGLE-1/2 and MTP
     /// layers.
     pub hidden: Vec<f32>,
@@ -50,7 +50,7 @@ impl Target {
             Some(head) => Arc::new(from.matrix(head)?),
             None => embedding.clone(),
         };
-        let layers = spec.layers.iter().zip(&tensors.layers).map(|(spec, tensors)| Layer::load(from, tensors, spec));
+        let layers = spec.layers.iter().zip(&tensors.layers).map(|(spec, tensors)| CpuLayer::load(from, tensors, spec));
         Ok(Self { layers: layers.collect::<Result<_, _>>()?, norm: from.vector(&tensors.norm)?, embedding, head, spec })
     }
 
@@ -71,7 +71,7 @@ impl Target {
 
     /// Counts of the layers of experts.
     pub fn tallies(&self) -> impl Iterator<Item = &ExpertTally> {
-        self.layers.iter().filter_map(Layer::tally)
+        self.layers.iter().filter_map(CpuLayer::tally)
     }
 
     /// Empty caches, one per layer: of `rows` rows, of `windowed` rows if it has a window, or for
@@ -88,7 +88,13 @@ impl Target {
 
     /// Runs rows through all layers. `capture` lists the layers before which the residual stream is
     /// kept, ascending; an entry equal to the number of layers means the stream after the last one.
-    pub fn forward(&self, tokens: &[u32], rows: Rows<'_>, caches: &mut [Cache], capture: &[usize]) -> Pass {
+    pub fn forward(
+        &self,
+        tokens: &[u32],
+        rows: RowPlacement<'_>,
+        caches: &mut [Cache],
+        capture: &[usize],
+    ) -> PassOutput {
         let mut x = embed(&self.embedding, tokens);
         let width = self.hidden_size();
         let mut captured = vec![0.0; tokens.len() * width * capture.len()];
@@ -106,10 +112,10 @@ impl Target {
             layer.forward(&mut x, if self.has_window(at) { rows.windowed() } else { rows }, cache);
         }
         keep(self.layers.len(), &x);
-        Pass { hidden: rms_norm(&x, &self.norm, self.spec.epsilon), captured }
+        PassOutput { hidden: rms_norm(&x, &self.norm, self.spec.epsilon), captured }
     }
 
-    /// Logits of rows of [`Pass::hidden`]: `[rows, vocab_size]`.
+    /// Logits of rows of [`PassOutput::hidden`]: `[rows, vocab_size]`.
     pub fn logits(&self, hidden: &[f32]) -> Vec<f32> {
         linear(hidden, &self.head, None)
     }

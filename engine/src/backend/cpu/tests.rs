@@ -38,7 +38,7 @@ fn root() -> PathBuf {
 }
 
 /// A target with its draft: from a separate folder, or else the target's MTP layer, if it has one.
-fn models(target: &Path, draft: Option<&Path>) -> (Target, Option<Box<dyn Source>>) {
+fn models(target: &Path, draft: Option<&Path>) -> (Target, Option<Box<dyn CpuDraft>>) {
     let folder = Folder::open(target).expect("a folder");
     let weights = folder.weights().expect("its tensors");
     let spec = read_target(&folder, &weights).expect("a target");
@@ -80,7 +80,7 @@ fn backend(name: &str, page_size: usize, slots: usize) -> CpuBackend {
         state_chunk: 1,
         rounds_in_flight: 1,
         windows: target.spec().window().map(|window| WindowPages { window, count: pages }),
-        draft_ahead: draft.as_deref().map_or(0, Source::ahead),
+        draft_ahead: draft.as_deref().map_or(0, CpuDraft::ahead),
     };
     let mut backend = CpuBackend::new(target, draft, capacity);
     let change = |page: usize, to: Option<usize>| WindowChange {

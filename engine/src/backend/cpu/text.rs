@@ -5,16 +5,16 @@ use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
     attention::Cache,
-    passes::Stack,
-    source::{Root, Source},
-    target::Pass,
+    passes::PassInput,
+    source::{CpuDraft, Root},
+    target::PassOutput,
 };
 use crate::{
     backend::Pool,
     spec::{DraftSpec, TextSpec},
 };
 
-impl Source for TextSpec {
+impl CpuDraft for TextSpec {
     fn spec(&self) -> DraftSpec {
         DraftSpec::Text(*self)
     }
@@ -35,7 +35,7 @@ impl Source for TextSpec {
         0
     }
 
-    fn read(&self, _pass: &Pass, _stack: &Stack<'_>, _caches: &mut [Cache]) -> Vec<f32> {
+    fn read(&self, _pass: &PassOutput, _stack: &PassInput<'_>, _caches: &mut [Cache]) -> Vec<f32> {
         Vec::new()
     }
 

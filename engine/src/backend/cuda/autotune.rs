@@ -31,7 +31,7 @@ const BEHIND: f64 = 0.01;
 
 /// One of two graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Candidate {
+enum GraphCandidate {
     Known,
     New,
 }
@@ -99,8 +99,8 @@ impl CudaBackend {
         let Some(graph) = recorded else { return Ok(None) };
         let marks = [self.device.event()?, self.device.event()?];
         let is_faster = is_faster(|contender| match contender {
-            Candidate::Known => self.timed(key.batch, known, &marks),
-            Candidate::New => self.timed(key.batch, &graph, &marks),
+            GraphCandidate::Known => self.timed(key.batch, known, &marks),
+            GraphCandidate::New => self.timed(key.batch, &graph, &marks),
         })?;
         Ok(is_faster.then_some(graph))
     }
@@ -172,15 +172,15 @@ fn own_or_first(finalists: &[Fastest]) -> Fastest {
 }
 
 /// Whether a new graph is faster than a known one, timing both alternately.
-fn is_faster<E>(mut time: impl FnMut(Candidate) -> Result<Duration, E>) -> Result<bool, E> {
+fn is_faster<E>(mut time: impl FnMut(GraphCandidate) -> Result<Duration, E>) -> Result<bool, E> {
     // The first rounds load the graph.
-    time(Candidate::New)?;
+    time(GraphCandidate::New)?;
     let (mut known, mut new) = (Vec::new(), Vec::new());
     let mut spent = Duration::ZERO;
     let mut lead = 0.0;
     while known.len() < MOST_TURNS {
         // The order alternates, since a device slows down as it warms up.
-        let mut pair = [(Candidate::Known, &mut known), (Candidate::New, &mut new)];
+        let mut pair = [(GraphCandidate::Known, &mut known), (GraphCandidate::New, &mut new)];
         let is_odd = !pair[0].1.len().is_multiple_of(2);
         pair.rotate_left(usize::from(is_odd));
         for (contender, times) in pair {
@@ -213,8 +213,8 @@ mod tests {
         let mut runs = [0, 0];
         let found = is_faster(|contender| {
             let (times, at) = match contender {
-                Candidate::Known => (known, 0),
-                Candidate::New => (new, 1),
+                GraphCandidate::Known => (known, 0),
+                GraphCandidate::New => (new, 1),
             };
             let time = times[runs[at].min(times.len() - 1)];
             runs[at] += 1;

@@ -8,7 +8,7 @@ use schemas::tree::TreeShape;
 
 use super::{
     CudaBackend,
-    pass::{Blocks, MarkovLevel},
+    pass::{BlockBatch, MarkovLevel},
     replay::{Best, no_draft, not_kept},
     weights::{DraftWeights, MarkovWeights},
     workspace::BlockArrays,
@@ -22,7 +22,7 @@ use crate::{
 
 /// States of a recurrent Markov head after nodes, by the index of the replayed place and the place
 /// in its pool.
-type States = HashMap<(usize, Option<usize>), Vec<u8>>;
+type NodeStates = HashMap<(usize, Option<usize>), Vec<u8>>;
 
 impl CudaBackend {
     /// Grows the pools of places; all shapes have the same block.
@@ -52,7 +52,7 @@ impl CudaBackend {
         ] {
             self.device.write(to, &values)?;
         }
-        let blocks = Blocks {
+        let blocks = BlockBatch {
             batch: places.len(),
             rows: draft.spec.block.rows_of(*shape),
             steps,
@@ -72,9 +72,9 @@ impl CudaBackend {
         };
         self.machine.write_base(draft, &self.work, hidden, rows)?;
         let confident = self.confident_rows(draft, hidden, steps, places)?;
-        let mut states = States::default();
+        let mut states = NodeStates::default();
         let mut pools = grow(shapes, steps, places.len(), |depth, nodes| {
-            let (mut best, mut after) = (Vec::with_capacity(nodes.len()), States::default());
+            let (mut best, mut after) = (Vec::with_capacity(nodes.len()), NodeStates::default());
             // Trees of several shapes may have more parents together than any of them.
             for nodes in nodes.chunks(block.level_rows().max(1)) {
                 self.lay_out_level(block, (depth, steps), places, nodes)?;
@@ -99,10 +99,10 @@ impl CudaBackend {
         block: &BlockArrays,
         (depth, steps): (usize, usize),
         places: &[ReplayPlace<'_>],
-        nodes: &[Node],
+        nodes: &[RankedNode],
     ) -> Result<(), EngineError> {
         let to = block.level(nodes.len());
-        let token = |(at, _, proposed): &Node| proposed.map_or(places[*at].root, |(token, _)| token) as i32;
+        let token = |(at, _, proposed): &RankedNode| proposed.map_or(places[*at].root, |(token, _)| token) as i32;
         for (to, values) in [
             (to.token, nodes.iter().map(token).collect::<Vec<i32>>()),
             (to.source, (0..nodes.len() as i32).collect()),
@@ -126,14 +126,14 @@ impl CudaBackend {
         &self,
         markov: &MarkovWeights,
         depth: usize,
-        nodes: &[Node],
-        states: &States,
+        nodes: &[RankedNode],
+        states: &NodeStates,
     ) -> Result<(), EngineError> {
         let width = self.markov_state(markov);
         if width == 0 || depth == 0 {
             return Ok(());
         }
-        let parent = |(at, _, proposed): &Node| (*at, proposed.and_then(|(_, parent)| parent));
+        let parent = |(at, _, proposed): &RankedNode| (*at, proposed.and_then(|(_, parent)| parent));
         let zeros = vec![0; width];
         let before: Vec<u8> =
             nodes.iter().flat_map(|node| states.get(&parent(node)).unwrap_or(&zeros)).copied().collect();
@@ -147,8 +147,8 @@ impl CudaBackend {
         &self,
         markov: &MarkovWeights,
         depth: usize,
-        nodes: &[Node],
-        to: &mut States,
+        nodes: &[RankedNode],
+        to: &mut NodeStates,
     ) -> Result<(), EngineError> {
         let width = self.markov_state(markov);
         if width == 0 {
@@ -164,7 +164,7 @@ impl CudaBackend {
 
 /// A node whose children are ranked: the index of its replayed place; its place in the pool, and
 /// the token and parent that it has there, or none for the root.
-type Node = (usize, Option<usize>, Option<(u32, Option<usize>)>);
+type RankedNode = (usize, Option<usize>, Option<(u32, Option<usize>)>);
 
 /// Grows the pools of `count` places, each of `steps` levels. `rank` returns the best tokens after
 /// nodes of a depth.
@@ -172,9 +172,9 @@ fn grow(
     shapes: &[TreeShape],
     steps: usize,
     count: usize,
-    mut rank: impl FnMut(usize, &[Node]) -> Result<Best, EngineError>,
+    mut rank: impl FnMut(usize, &[RankedNode]) -> Result<Best, EngineError>,
 ) -> Result<Vec<Pool>, EngineError> {
-    let roots: Vec<Node> = (0..count).map(|at| (at, None, None)).collect();
+    let roots: Vec<RankedNode> = (0..count).map(|at| (at, None, None)).collect();
     let first = rank(0, &roots)?;
     let mut grown: Vec<Levels<'_>> = first.iter().map(|first| Levels::new(shapes, first)).collect();
     for depth in 1..steps {
@@ -183,7 +183,7 @@ fn grow(
             let proposal = grown[at].pool().all()[place];
             (at, Some(place), Some((proposal.token, proposal.parent)))
         };
-        let nodes: Vec<Node> = (parents.iter().enumerate())
+        let nodes: Vec<RankedNode> = (parents.iter().enumerate())
             .flat_map(|(at, places)| places.iter().map(move |place| (at, *place)))
             .map(|(at, place)| node(at, place))
             .collect();

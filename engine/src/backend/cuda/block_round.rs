@@ -9,7 +9,7 @@ use schemas::tree::TreeShape;
 
 use super::{
     machine::Machine,
-    pass::{Blocks, MarkovLevel},
+    pass::{BlockBatch, MarkovLevel},
     round::RoundMemory,
     weights::BlockWeights,
 };
@@ -29,7 +29,8 @@ impl Machine {
         let Some(block) = &round.block else { return Err(DeviceError::Shape("no room for a block".into())) };
         let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes, .. } = shape;
         let (rows, batch_slot) = (draft.spec.block.rows_of(shape), round.slot.slice());
-        let hidden = self.block_pass(draft, work, block, Blocks { batch, rows, steps, batch_slot, places: None })?;
+        let hidden =
+            self.block_pass(draft, work, block, BlockBatch { batch, rows, steps, batch_slot, places: None })?;
         let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };
         let grow = |levels: RankedLevels<'_>| {
             let growth = BlockGrowth {

@@ -60,7 +60,7 @@ pub struct SharedModels {
 }
 
 /// One model on several devices.
-pub struct Group {
+pub struct RankGroup {
     ranks: Vec<RankThread>,
     alarm: Alarm,
     facts: Facts,
@@ -79,7 +79,7 @@ struct Facts {
 }
 
 /// A message of a rank while it works on a command.
-enum Answer<N, R> {
+enum RankMessage<N, R> {
     /// What rank 0 tells before it is done.
     News(N),
     /// The rank, and its result.
@@ -88,7 +88,7 @@ enum Answer<N, R> {
 
 /// A [`PrefillChunk`] that can be sent to other threads.
 #[derive(Clone)]
-struct Piece {
+struct OwnedPrefillChunk {
     slot: Slot,
     tokens: Vec<u32>,
     start: usize,
@@ -97,7 +97,7 @@ struct Piece {
 
 /// A [`ReplayPlace`] that can be sent to other threads.
 #[derive(Clone)]
-struct Place {
+struct OwnedReplayPlace {
     slot: Slot,
     position: usize,
     root: u32,
@@ -105,7 +105,7 @@ struct Place {
     wanted: RequiredTree,
 }
 
-impl Group {
+impl RankGroup {
     /// Loads models onto devices (given with their names), one rank per device.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Group {
                 }
             })
             .collect();
-        let watch = Watch { ranks: &ranks, alarm: &alarm };
+        let watch = RankWatch { ranks: &ranks, alarm: &alarm };
         let facts = watch.run(
             |rank, answers| {
                 let job = jobs.remove(0);
@@ -151,7 +151,7 @@ impl Group {
                         *backend = Some(loaded);
                         facts
                     });
-                    let _ = answers.send(Answer::Done(rank, loaded));
+                    let _ = answers.send(RankMessage::Done(rank, loaded));
                 })
             },
             &mut |()| {},
@@ -184,7 +184,7 @@ impl Group {
         if let Some(reason) = &*self.ended.lock().unwrap_or_else(PoisonError::into_inner) {
             return Err(EngineError::Device(reason.clone()));
         }
-        let watch = Watch { ranks: &self.ranks, alarm: &self.alarm };
+        let watch = RankWatch { ranks: &self.ranks, alarm: &self.alarm };
         let answers = watch.run(
             |rank, answers| {
                 let work = work.clone();
@@ -193,11 +193,11 @@ impl Group {
                     let Some(backend) = backend else { return };
                     let mut tell = |news| {
                         if rank == 0 {
-                            let _ = answers.send(Answer::News(news));
+                            let _ = answers.send(RankMessage::News(news));
                         }
                     };
                     let done = work(backend, &mut tell);
-                    let _ = answers.send(Answer::Done(rank, done));
+                    let _ = answers.send(RankMessage::Done(rank, done));
                 })
             },
             reported,
@@ -273,7 +273,7 @@ impl Group {
 }
 
 /// The parts of a group that running a command needs.
-struct Watch<'a> {
+struct RankWatch<'a> {
     ranks: &'a [RankThread],
     alarm: &'a Alarm,
 }
@@ -297,12 +297,12 @@ impl Failure {
 
 type Answers<R> = Vec<Option<Result<R, EngineError>>>;
 
-impl Watch<'_> {
+impl RankWatch<'_> {
     /// Sends each rank its job and waits for all answers, except from ranks that cannot answer, and
     /// for at most `patience` without any message.
     fn run<N: Send + 'static, R: Send + 'static>(
         &self,
-        mut job: impl FnMut(usize, mpsc::Sender<Answer<N, R>>) -> thread::Job,
+        mut job: impl FnMut(usize, mpsc::Sender<RankMessage<N, R>>) -> thread::RankJob,
         reported: &mut dyn FnMut(N),
         patience: Duration,
     ) -> Result<Vec<R>, Failure> {
@@ -321,12 +321,12 @@ impl Watch<'_> {
             let ended: Vec<bool> = self.ranks.iter().map(RankThread::has_ended).collect();
             // A thread that dies sends nothing, so its state is checked from time to time.
             let dead = match receiver.recv_timeout(LOOK) {
-                Ok(Answer::News(news)) => {
+                Ok(RankMessage::News(news)) => {
                     reported(news);
                     heard = Instant::now();
                     continue;
                 }
-                Ok(Answer::Done(rank, answer)) => {
+                Ok(RankMessage::Done(rank, answer)) => {
                     if answer.is_err() && failed.is_none() {
                         (first, failed) = (Some(rank), Some(Instant::now()));
                     }
@@ -397,7 +397,7 @@ impl SharedModels {
     }
 }
 
-impl Piece {
+impl OwnedPrefillChunk {
     fn all(chunks: &[PrefillChunk<'_>]) -> Arc<Vec<Self>> {
         let piece = |chunk: &PrefillChunk<'_>| Self {
             slot: chunk.slot,
@@ -413,7 +413,7 @@ impl Piece {
     }
 }
 
-impl Place {
+impl OwnedReplayPlace {
     fn replayed(&self) -> ReplayPlace<'_> {
         let Self { slot, position, root, text, wanted } = self;
         ReplayPlace { slot: *slot, position: *position, root: *root, text, wanted: *wanted }
@@ -455,7 +455,7 @@ fn tokens_of<'a>(yields: impl IntoIterator<Item = &'a Yield>) -> Vec<(Vec<u32>, 
     yields.into_iter().map(|one| (tokens(one), one.not_finite)).collect()
 }
 
-impl Describe for Group {
+impl Describe for RankGroup {
     fn capacity(&self) -> Capacity {
         self.facts.capacity
     }
@@ -474,7 +474,7 @@ impl Describe for Group {
     }
 }
 
-impl Slots for Group {
+impl Slots for RankGroup {
     fn open(
         &mut self,
         slot: Slot,
@@ -531,15 +531,15 @@ impl Slots for Group {
     }
 }
 
-impl Prefill for Group {
+impl Prefill for RankGroup {
     fn prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
         first: &mut dyn FnMut(usize, Yield),
     ) -> Result<bool, EngineError> {
-        let pieces = Piece::all(chunks);
+        let pieces = OwnedPrefillChunk::all(chunks);
         self.first_tokens(first, move |backend, first| {
-            let chunks: Vec<_> = pieces.iter().map(Piece::chunk).collect();
+            let chunks: Vec<_> = pieces.iter().map(OwnedPrefillChunk::chunk).collect();
             backend.prefill(&chunks, first)
         })
     }
@@ -553,7 +553,7 @@ impl Prefill for Group {
     }
 }
 
-impl Decode for Group {
+impl Decode for RankGroup {
     fn prepare(
         &mut self,
         shapes: &[TreeShape],
@@ -584,7 +584,7 @@ impl Decode for Group {
     }
 }
 
-impl Replay for Group {
+impl Replay for RankGroup {
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         self.first(move |backend| backend.trace(slot, positions.clone(), target))
     }
@@ -594,12 +594,12 @@ impl Replay for Group {
     }
 
     fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError> {
-        let pieces = Piece::all(chunks);
+        let pieces = OwnedPrefillChunk::all(chunks);
         match states {
             TargetStates::In(bytes) => {
                 let bytes = Arc::new(bytes.to_vec());
                 self.first(move |backend| {
-                    let chunks: Vec<_> = pieces.iter().map(Piece::chunk).collect();
+                    let chunks: Vec<_> = pieces.iter().map(OwnedPrefillChunk::chunk).collect();
                     backend.prefill_traced(&chunks, TargetStates::In(&bytes))
                 })
             }
@@ -607,7 +607,7 @@ impl Replay for Group {
             TargetStates::Out(to) => {
                 to.extend(self.first(move |backend| {
                     let mut bytes = Vec::new();
-                    let chunks: Vec<_> = pieces.iter().map(Piece::chunk).collect();
+                    let chunks: Vec<_> = pieces.iter().map(OwnedPrefillChunk::chunk).collect();
                     backend.prefill_traced(&chunks, TargetStates::Out(&mut bytes)).map(|()| bytes)
                 })?);
                 Ok(())
@@ -616,17 +616,17 @@ impl Replay for Group {
     }
 
     fn pools(&mut self, places: &[ReplayPlace<'_>], shapes: &[TreeShape]) -> Result<Vec<Pool>, EngineError> {
-        let own = |place: &ReplayPlace<'_>| Place {
+        let own = |place: &ReplayPlace<'_>| OwnedReplayPlace {
             slot: place.slot,
             position: place.position,
             root: place.root,
             text: place.text.to_vec(),
             wanted: place.wanted,
         };
-        let places: Arc<Vec<Place>> = Arc::new(places.iter().map(own).collect());
+        let places: Arc<Vec<OwnedReplayPlace>> = Arc::new(places.iter().map(own).collect());
         let shapes = shapes.to_vec();
         self.first(move |backend| {
-            let places: Vec<ReplayPlace<'_>> = places.iter().map(Place::replayed).collect();
+            let places: Vec<ReplayPlace<'_>> = places.iter().map(OwnedReplayPlace::replayed).collect();
             backend.pools(&places, &shapes)
         })
     }
@@ -637,7 +637,7 @@ impl Replay for Group {
     }
 }
 
-impl Measure for Group {
+impl Measure for RankGroup {
     /// Rank 0's state.
     fn gpu_state(&self) -> Option<GpuState> {
         self.first(|backend| Ok(backend.gpu_state())).ok().flatten()
@@ -676,7 +676,7 @@ impl Measure for Group {
     }
 }
 
-impl Backend for Group {
+impl Backend for RankGroup {
     fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
         let options = options.clone();
         self.first(move |backend| backend.exchange(&options, which))

@@ -5,7 +5,7 @@ use kernels::device::HostBuffer;
 use super::{
     CudaBackend, GraphKey,
     limits::{MOST_CHOICES, STAGING_SLOTS},
-    part::Part,
+    part::RoundPart,
     staging::place_of,
     supported,
     workspace::WorkspaceShape,
@@ -27,7 +27,7 @@ pub struct InFlightRound {
     /// Whether the host has sent drafts.
     is_given: bool,
     /// Its parts, if it runs in parts.
-    parts: Option<&'static [Part]>,
+    parts: Option<&'static [RoundPart]>,
     /// Number of alternatives for which each request wants log-probabilities; `None` for no
     /// log-probabilities.
     logprobs: Vec<Option<usize>>,
@@ -60,13 +60,13 @@ impl CudaBackend {
         };
         let adjusted = self.adjusted(round.slots);
         // With requests that the host adjusts, the round is split for the host's work instead.
-        let parts = (self.times_parts && adjusted.is_empty()).then(|| Part::of(round.shape, leaves));
+        let parts = (self.times_parts && adjusted.is_empty()).then(|| RoundPart::of(round.shape, leaves));
         let of_parts =
-            |parts: &[Part]| parts.iter().map(|part| GraphKey { part: Some(*part), ..key }).collect::<Vec<_>>();
+            |parts: &[RoundPart]| parts.iter().map(|part| GraphKey { part: Some(*part), ..key }).collect::<Vec<_>>();
         let (keys, later) = match parts {
             Some(parts) => (of_parts(parts), Vec::new()),
             None if adjusted.is_empty() => (vec![key], Vec::new()),
-            None => Part::around_host(round.shape, leaves).map(of_parts).into(),
+            None => RoundPart::around_host(round.shape, leaves).map(of_parts).into(),
         };
         self.grow(WorkspaceShape::of_round(self.machine.nodes(), round.shape, batch))?;
         for key in keys.iter().chain(&later).filter(|_| !eager) {

@@ -17,16 +17,16 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 pub struct Meeting {
     share: Share,
-    table: Arc<Table>,
+    table: Arc<MeetingTable>,
 }
 
-struct Table {
-    state: Mutex<State>,
+struct MeetingTable {
+    state: Mutex<MeetingState>,
     changed: Condvar,
     alarm: Alarm,
 }
 
-struct State {
+struct MeetingState {
     brought: Vec<Option<Box<dyn Any + Send>>>,
     /// Number of ranks that have read the values; `None` while some values are missing.
     seen: Option<usize>,
@@ -35,8 +35,8 @@ struct State {
 impl Meeting {
     /// One for each of this many ranks. Waiting ranks stop with an error when the alarm rings.
     pub fn of(ranks: usize, alarm: &Alarm) -> Vec<Self> {
-        let state = State { brought: (0..ranks).map(|_| None).collect(), seen: None };
-        let table = Arc::new(Table { state: Mutex::new(state), changed: Condvar::new(), alarm: alarm.clone() });
+        let state = MeetingState { brought: (0..ranks).map(|_| None).collect(), seen: None };
+        let table = Arc::new(MeetingTable { state: Mutex::new(state), changed: Condvar::new(), alarm: alarm.clone() });
         (0..ranks).map(|rank| Self { share: Share { rank, ranks }, table: table.clone() }).collect()
     }
 
@@ -55,7 +55,7 @@ impl Meeting {
     /// # Errors
     /// When a rank has failed, or the types of the values differ.
     pub fn exchange<V: Clone + Send + 'static>(&self, value: V) -> Result<Vec<V>, DeviceError> {
-        let Table { state, changed, .. } = &*self.table;
+        let MeetingTable { state, changed, .. } = &*self.table;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         // Some ranks may not have left the previous exchange.
         while state.seen.is_some() {
@@ -90,8 +90,8 @@ impl Meeting {
 
     fn wait<'a>(
         &self,
-        state: std::sync::MutexGuard<'a, State>,
-    ) -> Result<std::sync::MutexGuard<'a, State>, DeviceError> {
+        state: std::sync::MutexGuard<'a, MeetingState>,
+    ) -> Result<std::sync::MutexGuard<'a, MeetingState>, DeviceError> {
         if self.table.alarm.rung() {
             return Err(failed("another rank has failed"));
         }

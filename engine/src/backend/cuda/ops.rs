@@ -10,6 +10,6 @@ mod products;
 pub(super) use self::{
     input::Input,
     layer::{LayerOperands, LayerOutput, NeededRows, NextNorm},
-    linear::Vocabulary,
+    linear::LmHead,
     products::MOST_VALUE_ROWS,
 };

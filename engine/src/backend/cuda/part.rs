@@ -4,7 +4,7 @@ use schemas::tree::TreeShape;
 
 /// A part of a round, as [`RoundTiming`](crate::backend::RoundTiming) divides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum RoundPart {
     /// Grows the trees and lays out the rows of the verify pass; nothing without speculation.
     Draft,
     /// The target's pass, and acceptance.
@@ -18,7 +18,7 @@ pub enum Part {
     Extend,
 }
 
-impl Part {
+impl RoundPart {
     /// A whole round.
     pub const ALL: [Self; 3] = [Self::Draft, Self::Verify, Self::Extend];
 

@@ -9,4 +9,4 @@ mod model;
 mod recurrent;
 mod target;
 
-pub use self::block::{Blocks, MarkovLevel};
+pub use self::block::{BlockBatch, MarkovLevel};

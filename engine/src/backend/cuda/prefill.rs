@@ -10,7 +10,7 @@ use super::{
     machine::{Pass, PromptPiece},
     played::PLACE_WORDS,
     prefill_staging::prefill_staging_of,
-    weights::{DraftWeights, Stepwise},
+    weights::{DraftWeights, StepwiseWeights},
     workspace::WorkspaceShape,
 };
 use crate::{
@@ -352,7 +352,7 @@ impl CudaBackend {
                 return Ok(self.machine.keep_context(draft, &self.work, from, None, arrays, rows)?);
             }
             DraftWeights::Model(model) => {
-                self.machine.place_rows(Stepwise::Model(model), arrays, rows, true)?;
+                self.machine.place_rows(StepwiseWeights::Model(model), arrays, rows, true)?;
                 self.machine.model_pass(model, self.prompt_pass(&pieces(chunks, 1)), 0)?;
                 return self.keep_last(place, chunks, &columns.lasts, true);
             }

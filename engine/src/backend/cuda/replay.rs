@@ -18,7 +18,7 @@ use super::{
     limits::LOGIT_ROWS,
     machine::Pass,
     supported::check_shape,
-    weights::{DraftWeights, Stepwise},
+    weights::{DraftWeights, StepwiseWeights},
     workspace::WorkspaceShape,
 };
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
 const PLACES: usize = 256;
 
 /// States after positions of a text, kept on the device.
-pub struct Trace {
+pub struct CudaTrace {
     positions: Range<usize>,
     /// The draft's, `[positions, draft hidden]`.
     draft: Buffer,
@@ -66,7 +66,7 @@ impl CudaBackend {
                 hint: "replay shorter texts, or lower --mem-fraction-static".into(),
             });
         }
-        open.trace = Some(Trace {
+        open.trace = Some(CudaTrace {
             positions,
             // Rows of a draft without states have no bytes, but a buffer is never empty.
             draft: self.device.zeros((count * draft_row).max(16))?,
@@ -92,7 +92,7 @@ impl CudaBackend {
         lasts: &[i32],
         from: &Buffer,
         row: usize,
-        to: impl Fn(&Trace) -> Option<&Buffer>,
+        to: impl Fn(&CudaTrace) -> Option<&Buffer>,
     ) -> Result<(), EngineError> {
         for (chunk, last) in chunks.iter().zip(lasts) {
             let Some(trace) = self.trace_of(chunk.slot) else { continue };
@@ -237,7 +237,7 @@ impl CudaBackend {
     }
 
     /// Reads the draft's proposals for rows back to the host.
-    fn best(&self, draft: Stepwise<'_>, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
+    fn best(&self, draft: StepwiseWeights<'_>, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
         let (ids, logprobs) = (self.round.ids.slice(), self.round.logprobs.slice());
         let head = draft.proposal_head(&self.machine.target);
         self.machine.propose(head, &self.work, x, rows, topk, Proposals { ids, logprobs })?;
@@ -289,7 +289,7 @@ impl CudaBackend {
         Ok(probabilities)
     }
 
-    pub(super) fn trace_of(&self, slot: Slot) -> Option<&Trace> {
+    pub(super) fn trace_of(&self, slot: Slot) -> Option<&CudaTrace> {
         self.slots.find(slot)?.trace.as_ref()
     }
 
@@ -315,7 +315,7 @@ fn halved(number: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(number), |number| Some(number / 2).filter(|half| *half > 0))
 }
 
-impl Trace {
+impl CudaTrace {
     /// Positions at which the target's states are kept.
     pub(super) fn target_positions(&self) -> Range<usize> {
         if self.target.is_some() { self.positions.clone() } else { 0..0 }

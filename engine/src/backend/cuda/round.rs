@@ -14,8 +14,8 @@ use schemas::tree::TreeShape;
 use super::{
     host_drafts::{bytes_of, chain_words},
     machine::{Machine, Pass},
-    part::Part,
-    weights::{DraftWeights, Stepwise},
+    part::RoundPart,
+    weights::{DraftWeights, StepwiseWeights},
     workspace::{Activations, RoundArrays, RowArrays},
 };
 
@@ -55,7 +55,7 @@ impl Machine {
     /// Each part uses the results of the parts before it.
     pub fn round(
         &self,
-        parts: &[Part],
+        parts: &[RoundPart],
         memory: RoundMemory<'_>,
         shape: TreeShape,
         batch: usize,
@@ -79,20 +79,20 @@ impl Machine {
         let verifying = Verifying { memory, shape, batch, tree, options };
         for part in parts {
             // Without speculation no part drafts, so the one row per request is laid out here.
-            if shape.is_off() && matches!(part, Part::Verify | Part::Choose) {
+            if shape.is_off() && matches!(part, RoundPart::Verify | RoundPart::Choose) {
                 self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
             }
-            if let Some(texts) = self.texts.as_ref().filter(|_| *part == Part::Draft && !shape.is_off()) {
+            if let Some(texts) = self.texts.as_ref().filter(|_| *part == RoundPart::Draft && !shape.is_off()) {
                 self.look_up(texts, memory, shape, batch)?;
             }
             match (part, drafting) {
-                (Part::Draft, Some(draft)) => {
+                (RoundPart::Draft, Some(draft)) => {
                     match draft {
                         DraftWeights::Recurrent(draft) => {
-                            self.draft_trees(memory, Stepwise::Head(draft), shape, batch, tree, verify)?;
+                            self.draft_trees(memory, StepwiseWeights::Head(draft), shape, batch, tree, verify)?;
                         }
                         DraftWeights::Model(draft) => {
-                            self.draft_trees(memory, Stepwise::Model(draft), shape, batch, tree, verify)?;
+                            self.draft_trees(memory, StepwiseWeights::Model(draft), shape, batch, tree, verify)?;
                         }
                         DraftWeights::Block(draft) => {
                             self.draft_blocks(memory, draft, shape, batch, tree, verify)?;
@@ -103,12 +103,14 @@ impl Machine {
                     }
                     self.play_trees(memory, shape, batch, tree, verify)?;
                 }
-                (Part::Draft, None) if !shape.is_off() => self.lay_out_given(memory, shape, batch, tree, verify)?,
-                (Part::Draft, None) => {}
-                (Part::Verify, _) => self.verify(verifying)?,
-                (Part::Choose, _) => self.choose_everywhere(verifying)?,
-                (Part::Accept, _) => self.accept(verifying, VerifiedNodes::All)?,
-                (Part::Extend, _) => self.settle(memory, shape, batch, options.keep_pending)?,
+                (RoundPart::Draft, None) if !shape.is_off() => {
+                    self.lay_out_given(memory, shape, batch, tree, verify)?
+                }
+                (RoundPart::Draft, None) => {}
+                (RoundPart::Verify, _) => self.verify(verifying)?,
+                (RoundPart::Choose, _) => self.choose_everywhere(verifying)?,
+                (RoundPart::Accept, _) => self.accept(verifying, VerifiedNodes::All)?,
+                (RoundPart::Extend, _) => self.settle(memory, shape, batch, options.keep_pending)?,
             }
         }
         Ok(())
@@ -199,7 +201,7 @@ impl Machine {
     fn draft_trees(
         &self,
         memory: RoundMemory<'_>,
-        draft: Stepwise<'_>,
+        draft: StepwiseWeights<'_>,
         shape: TreeShape,
         batch: usize,
         tree: TreeNodes<'_>,
@@ -268,7 +270,7 @@ impl Machine {
             DraftWeights::Recurrent(draft) => draft,
             DraftWeights::Block(draft) => return self.keep_context(draft, work, from, source, arrays, batch * most),
             DraftWeights::Model(model) => {
-                let (draft, pass) = (Stepwise::Model(model), pass(batch * most));
+                let (draft, pass) = (StepwiseWeights::Model(model), pass(batch * most));
                 self.place_rows(draft, arrays, pass.rows, true)?;
                 self.model_pass(model, pass, 0)?;
                 let lasts = Some(round.last_row.slice());
@@ -278,13 +280,13 @@ impl Machine {
         let pass = pass(batch * most);
         self.features(draft, work, from, source, pass.rows)?;
         let lasts = self.read(draft, pass, round.last_row.slice(), batch, false)?;
-        self.keep_state(Stepwise::Head(draft), work, Some(round.slot.slice()), lasts, batch)
+        self.keep_state(StepwiseWeights::Head(draft), work, Some(round.slot.slice()), lasts, batch)
     }
 
     /// Stores the first rows of the draft's state, or `rows` of it, as the state of slots.
     pub fn keep_state(
         &self,
-        draft: Stepwise<'_>,
+        draft: StepwiseWeights<'_>,
         work: &Activations,
         slots: Option<Slice<'_>>,
         rows: Option<Slice<'_>>,

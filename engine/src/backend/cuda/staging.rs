@@ -6,7 +6,7 @@ use kernels::device::{Device, DeviceEvent, HostBuffer};
 
 use super::{
     limits::{DESCRIBED_WORDS, STAGING_SLOTS},
-    part::Part,
+    part::RoundPart,
     workspace::WorkspaceShape,
 };
 use crate::{backend::RoundTiming, error::EngineError};
@@ -34,7 +34,7 @@ pub struct RoundStaging {
     pub copy: DeviceEvent,
     pub begin: DeviceEvent,
     /// The ends of the first and second part, if the round runs in parts.
-    pub between: [DeviceEvent; Part::ALL.len() - 1],
+    pub between: [DeviceEvent; RoundPart::ALL.len() - 1],
     pub end: DeviceEvent,
 }
 
@@ -42,7 +42,7 @@ impl RoundStaging {
     /// Times of a finished round that ran in these parts, and of the copy of what the host has
     /// drafted, if it has. The first and last part include the copies of a few bytes before and
     /// after the kernels.
-    pub fn timing(&self, parts: &[Part], is_given: bool) -> Result<RoundTiming, EngineError> {
+    pub fn timing(&self, parts: &[RoundPart], is_given: bool) -> Result<RoundTiming, EngineError> {
         let stall = is_given.then(|| self.begin.since(&self.copy)).transpose()?;
         let mut timing = RoundTiming { total: self.end.since(&self.begin)?, stall, ..RoundTiming::default() };
         let mut begin = &self.begin;
@@ -50,12 +50,12 @@ impl RoundStaging {
             let end = self.between.get(at).filter(|_| at + 1 < parts.len()).unwrap_or(&self.end);
             let taken = Some(end.since(begin)?);
             match part {
-                Part::Draft => timing.draft = taken,
-                Part::Verify => timing.verify = taken,
+                RoundPart::Draft => timing.draft = taken,
+                RoundPart::Verify => timing.verify = taken,
                 // The host works between these two, so rounds that contain them are timed only as a
                 // whole.
-                Part::Choose | Part::Accept => {}
-                Part::Extend => timing.extend = taken,
+                RoundPart::Choose | RoundPart::Accept => {}
+                RoundPart::Extend => timing.extend = taken,
             }
             begin = end;
         }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A block of rows in a buffer that is part of the kept states.
-struct Part<'a> {
+struct RowBlock<'a> {
     buffer: &'a Buffer,
     /// Bytes per row.
     row: usize,
@@ -42,7 +42,7 @@ impl CudaBackend {
         }
         // The number of rows does not depend on where they are.
         let ends: Vec<i32> = chunks.iter().map(|chunk| chunk.tokens.len() as i32 - 1).collect();
-        let needed: usize = self.parts(chunks, &ends)?.iter().map(Part::bytes).sum();
+        let needed: usize = self.parts(chunks, &ends)?.iter().map(RowBlock::bytes).sum();
         match states {
             TargetStates::In(from) if from.len() != needed => Err(EngineError::Device(format!(
                 "there are {} bytes of kept states for positions of {needed}",
@@ -84,18 +84,18 @@ impl CudaBackend {
         Ok(())
     }
 
-    fn parts(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<Part<'_>>, EngineError> {
+    fn parts(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<RowBlock<'_>>, EngineError> {
         let (Some(row), Some(draft)) = (self.kept_row(), &self.machine.draft) else { return Err(not_of_a_text()) };
         let features = if draft.sees_final() { &self.work.normed } else { &self.work.captured };
         let mut parts = Vec::with_capacity(2 * chunks.len());
         for (chunk, last) in chunks.iter().zip(lasts) {
             let count = chunk.tokens.len();
             let first = *last as usize + 1 - count;
-            parts.push(Part { buffer: features, row: row.features, rows: first..first + count });
+            parts.push(RowBlock { buffer: features, row: row.features, rows: first..first + count });
             if let Some(trace) = self.trace_of(chunk.slot).filter(|_| row.last > 0) {
                 let rows = chunk.rows_within(&trace.target_positions());
                 let rows = first + rows.start..first + rows.end;
-                parts.push(Part { buffer: &self.work.normed, row: row.last, rows });
+                parts.push(RowBlock { buffer: &self.work.normed, row: row.last, rows });
             }
         }
         parts.retain(|part| !part.rows.is_empty());
@@ -103,7 +103,7 @@ impl CudaBackend {
     }
 }
 
-impl Part<'_> {
+impl RowBlock<'_> {
     fn bytes(&self) -> usize {
         self.rows.len() * self.row
     }

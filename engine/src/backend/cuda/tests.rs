@@ -12,7 +12,7 @@ use schemas::tree::TreeShape;
 
 use super::{AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
-    Acceptance, Engine, KeepStates, ReplayText, WeightFolders,
+    Engine, KeepStates, ReplayText, ShapeAcceptance, WeightFolders,
     backend::{
         Decode, MAX_PENDING_DRAFT, Measure, PageId, Prefill, PrefillChunk, ProducedToken, Round, RoundTiming, Slot,
         Slots, VerifyPlan, Yield, first_token, state_places::StateOptions,
@@ -486,7 +486,7 @@ fn short_texts(engine: &mut Engine, count: usize) -> (Vec<Vec<u64>>, Vec<ReplayT
 }
 
 /// Runs requests with the first shape, and replays them with all shapes.
-fn replay(device: DeviceChoice, shapes: &[TreeShape]) -> (Vec<Vec<u64>>, Vec<Vec<Acceptance>>) {
+fn replay(device: DeviceChoice, shapes: &[TreeShape]) -> (Vec<Vec<u64>>, Vec<Vec<ShapeAcceptance>>) {
     let mut engine = short_engine(device, "eagle2", "float32", shapes[0]);
     let (histograms, texts) = short_texts(&mut engine, 2);
     let replayed = engine.replay(&texts, shapes, &mut |_| ControlFlow::Continue(())).expect("they can be replayed");

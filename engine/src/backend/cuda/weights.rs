@@ -21,7 +21,7 @@ mod target;
 pub use self::{
     block::{BlockWeights, ConfidenceWeights, MarkovWeights, views},
     delta::{DeltaTables, DeltaWeights, delta_outputs},
-    draft::{DraftWeights, Stepwise},
+    draft::{DraftWeights, StepwiseWeights},
     experts::experts_shape,
     head::ProposalHead,
     latent::{LatentWeights, latent_dims},

@@ -1,21 +1,21 @@
 //! Decoder layers of a block head, and what their rows see.
 
-use super::settings::Settings;
+use super::settings::BlockSettings;
 use crate::{
     error::EngineError,
-    families::{Attention, Config},
+    families::{Config, FamilyAttention},
     spec::{AttentionSpec, BlockLayer, Pairing},
 };
 
 /// Its decoder layers, in Qwen3's layout.
-pub fn layers(config: &Config<'_>, settings: Settings<'_>) -> Result<Vec<BlockLayer>, EngineError> {
+pub fn layers(config: &Config<'_>, settings: BlockSettings<'_>) -> Result<Vec<BlockLayer>, EngineError> {
     let fields = config.fields();
     let count = config.size(fields.num_hidden_layers, "num_hidden_layers")?;
     let single = count == 1 && config.tensors.has("midlayer.self_attn.q_proj.weight");
     let layer = |at: usize| {
         let prefix = if single { "midlayer".to_owned() } else { format!("layers.{at}") };
         config.tensors.expect(&format!("{prefix}.input_layernorm.weight"), &[config.hidden()?])?;
-        let attention = Attention { bias_setting: false, ..Attention::PLAIN };
+        let attention = FamilyAttention { bias_setting: false, ..FamilyAttention::PLAIN };
         let mut layer = config.layer(&prefix, attention, config.dense(&prefix)?)?;
         if let AttentionSpec::Grouped(grouped) = &mut layer.attention {
             grouped.rope.pairing = pairing(settings)?;
@@ -35,14 +35,14 @@ pub fn layers(config: &Config<'_>, settings: Settings<'_>) -> Result<Vec<BlockLa
     (0..count).map(layer).collect()
 }
 
-fn pairing(settings: Settings<'_>) -> Result<Pairing, EngineError> {
+fn pairing(settings: BlockSettings<'_>) -> Result<Pairing, EngineError> {
     let halves = settings.switch("rope_is_neox_style")?.or(settings.switch("is_neox_style")?);
     Ok(if halves == Some(false) { Pairing::Interleaved } else { Pairing::Halves })
 }
 
 /// Whether the rows of a block see only rows before them in a layer, and how far. Without a
 /// setting, a layer with a window is causal and one without is not.
-fn view(config: &Config<'_>, settings: Settings<'_>, at: usize) -> Result<(bool, Option<usize>), EngineError> {
+fn view(config: &Config<'_>, settings: BlockSettings<'_>, at: usize) -> Result<(bool, Option<usize>), EngineError> {
     let fields = config.fields();
     let causal = match settings.switch("is_causal")? {
         Some(causal) => Some(causal),

@@ -11,7 +11,7 @@ use crate::{error::EngineError, families::Config};
 
 /// The settings of a block head.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings<'a> {
+pub struct BlockSettings<'a> {
     config: &'a Config<'a>,
 }
 
@@ -62,7 +62,7 @@ const UNSUPPORTED: [(&str, Option<f64>); 17] = [
     ("use_mask_hidden", None),
 ];
 
-impl<'a> Settings<'a> {
+impl<'a> BlockSettings<'a> {
     /// The settings in a config.json.
     pub fn new(config: &'a Config<'a>) -> Self {
         Self { config }

@@ -2,7 +2,7 @@
 
 use schemas::tree::TreeShape;
 
-use super::{Group, place};
+use super::{TextGroup, place};
 use crate::{
     backend::RequiredTree,
     error::EngineError,
@@ -15,7 +15,7 @@ use crate::{
 /// Maximum number of positions that are expanded together.
 const TOGETHER: usize = 256;
 
-impl Group<'_> {
+impl TextGroup<'_> {
     /// Prefills the texts and expands each of their positions, for each list of shapes of one
     /// family. Returns `[list][text]`; `None` if it was cancelled.
     ///

@@ -13,7 +13,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::Piece;
+use super::KeptRange;
 use crate::backend::StateRow;
 
 /// The first bytes of a file.
@@ -33,7 +33,7 @@ const WINDOW: usize = 1 << 20;
 
 /// What the states depend on: if anything differs, the target must process the texts again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Header {
+pub struct StateFileHeader {
     /// [`FORMAT`].
     pub format: u32,
     /// The program and its version.
@@ -70,14 +70,14 @@ pub struct Extent {
 /// The contents of a file.
 pub struct KeptTexts {
     /// The pieces of each complete text; these are the first texts.
-    pub texts: Vec<Vec<Piece>>,
+    pub texts: Vec<Vec<KeptRange>>,
     /// Byte offset of the end of the last one.
     pub end: u64,
     /// Whether other data follows.
     pub more: bool,
 }
 
-impl Header {
+impl StateFileHeader {
     /// The encoded file up to its pieces.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Header {
 ///
 /// # Errors
 /// A message, if the file has another format.
-pub fn read_header(file: &mut File) -> Result<Header, String> {
+pub fn read_header(file: &mut File) -> Result<StateFileHeader, String> {
     let cut = |error: io::Error| match error.kind() {
         ErrorKind::UnexpectedEof => "it ends within its header".to_owned(),
         _ => error.to_string(),
@@ -146,14 +146,14 @@ pub fn read_header(file: &mut File) -> Result<Header, String> {
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn look_through(file: &mut File, header: &Header, texts: &[Extent]) -> io::Result<KeptTexts> {
+pub fn look_through(file: &mut File, header: &StateFileHeader, texts: &[Extent]) -> io::Result<KeptTexts> {
     let begin = file.stream_position()?;
     let length = file.metadata()?.len();
     let mut found = KeptTexts { texts: Vec::new(), end: begin, more: false };
     let (mut pieces, mut at) = (Vec::new(), begin);
     let mut reader = BufReader::with_capacity(WINDOW, file);
     while let Some(text) = texts.get(found.texts.len()) {
-        let start = pieces.last().map_or(0, |piece: &Piece| piece.positions.end);
+        let start = pieces.last().map_or(0, |piece: &KeptRange| piece.positions.end);
         let Some(piece) = next(&mut reader, header, found.texts.len(), text, start, at)? else { break };
         at = piece.offset + header.row.bytes(&piece.positions, &text.wanted) as u64 + CHECKSUM as u64;
         let whole = piece.positions.end == text.positions;
@@ -170,12 +170,12 @@ pub fn look_through(file: &mut File, header: &Header, texts: &[Extent]) -> io::R
 /// The piece of a text that starts at this position and byte offset, if it exists and is intact.
 fn next(
     reader: &mut impl Read,
-    header: &Header,
+    header: &StateFileHeader,
     number: usize,
     text: &Extent,
     start: usize,
     at: u64,
-) -> io::Result<Option<Piece>> {
+) -> io::Result<Option<KeptRange>> {
     let mut head = [0; HEAD];
     if !fill(reader, &mut head)? {
         return Ok(None);
@@ -201,7 +201,7 @@ fn next(
     }
     let mut sum = [0; CHECKSUM];
     let sound = fill(reader, &mut sum)? && hasher.finalize().as_bytes().starts_with(&sum);
-    Ok(sound.then_some(Piece { positions, offset: at + HEAD as u64 }))
+    Ok(sound.then_some(KeptRange { positions, offset: at + HEAD as u64 }))
 }
 
 /// Whether the reader had enough bytes to fill the buffer.

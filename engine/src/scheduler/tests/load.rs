@@ -90,7 +90,9 @@ fn scheduler_of(options: &EngineOptions, reuse: Reuse) -> Scheduler {
 }
 
 fn audit(scheduler: &Scheduler) {
-    scheduler.pages.audit(scheduler.running.iter().filter_map(Running::pages), scheduler.statistics.pages_total);
+    scheduler
+        .pages
+        .audit(scheduler.running.iter().filter_map(ScheduledRequest::pages), scheduler.statistics.pages_total);
     scheduler.snapshots.iter().for_each(|kept| kept.audit(SNAPSHOTS));
     let held = scheduler.running.iter().filter(|running| running.slot().is_some()).count();
     assert_eq!(scheduler.slots.len() + held, scheduler.options.largest_batch, "a slot is lost or free twice");

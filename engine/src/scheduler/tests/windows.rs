@@ -33,7 +33,7 @@ fn long_requests_hold_the_window_pages_of_a_window() {
     let (mut most, mut steps) = (0, 0);
     while !scheduler.is_idle() {
         scheduler.step(&mut |_| {}).expect("the device works");
-        let held = scheduler.running.iter().filter_map(Running::pages).map(|table| table.windows().len());
+        let held = scheduler.running.iter().filter_map(ScheduledRequest::pages).map(|table| table.windows().len());
         most = held.fold(most, usize::max);
         steps += 1;
     }

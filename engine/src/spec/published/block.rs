@@ -3,7 +3,7 @@
 
 use schemas::tree::Block;
 
-use super::{Draft, EPSILON, Ffn, Heads, PublishedModel, attention};
+use super::{Draft, EPSILON, Heads, PublishedFfn, PublishedModel, attention};
 use crate::{
     error::EngineError,
     spec::{
@@ -34,7 +34,7 @@ impl PublishedModel {
             EngineError::Configuration(format!("--model-shape {}: no block head is published for {what}", self.name))
         };
         let intermediate = match (self.ffn, self.draft, self.heads) {
-            (Ffn::Dense(intermediate), ..) | (_, Draft::Eagle3 { intermediate, .. }, _) => intermediate,
+            (PublishedFfn::Dense(intermediate), ..) | (_, Draft::Eagle3 { intermediate, .. }, _) => intermediate,
             // As in SpecForge's configuration for Qwen3.5-35B-A3B.
             (_, _, Heads::Delta { .. }) => 3 * self.hidden,
             _ => return Err(refused("its feed-forward blocks")),

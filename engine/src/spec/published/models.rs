@@ -2,7 +2,7 @@
 
 use kernels::reference::{DeltaSizes, RopeScaling};
 
-use super::{Draft, Ffn, Heads, PublishedModel, Rotation, RouterPrecision, RouterScore, RouterSpec};
+use super::{Draft, HeadRotation, Heads, PublishedFfn, PublishedModel, RouterPrecision, RouterScore, RouterSpec};
 
 const fn llama3_scaling(factor: f32) -> RopeScaling {
     RopeScaling::Llama3 { factor, low_frequency_factor: 1.0, high_frequency_factor: 4.0, original: 8192.0 }
@@ -35,8 +35,8 @@ const GLM_ROUTER: RouterSpec = RouterSpec {
 /// The same with groups and a scaling factor.
 const DEEPSEEK_ROUTER: RouterSpec = RouterSpec { groups: 8, groups_kept: 4, scaling: 2.5, ..GLM_ROUTER };
 
-const fn qwen3_experts(intermediate: usize) -> Ffn {
-    Ffn::Experts {
+const fn qwen3_experts(intermediate: usize) -> PublishedFfn {
+    PublishedFfn::Experts {
         dense: 0,
         dense_intermediate: 0,
         experts: 128,
@@ -49,7 +49,7 @@ const fn qwen3_experts(intermediate: usize) -> Ffn {
 }
 
 /// gpt-oss: 0.1 · ln 32 + 1 on cosine and sine.
-const GPT_OSS_ROTATION: Rotation = Rotation {
+const GPT_OSS_ROTATION: HeadRotation = HeadRotation {
     theta: 150_000.0,
     scaling: RopeScaling::Yarn {
         factor: 32.0,
@@ -82,8 +82,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 128_256,
         tied: true,
         heads: Heads::Grouped { queries: 32, keys: 8, dim: 64, qkv_bias: false, norms: false },
-        rope: Rotation { theta: 500_000.0, scaling: llama3_scaling(32.0), dims: None },
-        ffn: Ffn::Dense(8192),
+        rope: HeadRotation { theta: 500_000.0, scaling: llama3_scaling(32.0), dims: None },
+        ffn: PublishedFfn::Dense(8192),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 8192 },
     },
     // meta-llama/Llama-3.1-8B-Instruct with yuhuili/EAGLE3-LLaMA3.1-Instruct-8B
@@ -96,8 +96,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 128_256,
         tied: false,
         heads: Heads::Grouped { queries: 32, keys: 8, dim: 128, qkv_bias: false, norms: false },
-        rope: Rotation { theta: 500_000.0, scaling: llama3_scaling(8.0), dims: None },
-        ffn: Ffn::Dense(14_336),
+        rope: HeadRotation { theta: 500_000.0, scaling: llama3_scaling(8.0), dims: None },
+        ffn: PublishedFfn::Dense(14_336),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 14_336 },
     },
     // meta-llama/Llama-3.3-70B-Instruct with yuhuili/EAGLE3-LLaMA3.3-Instruct-70B
@@ -110,8 +110,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 128_256,
         tied: false,
         heads: Heads::Grouped { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: false },
-        rope: Rotation { theta: 500_000.0, scaling: llama3_scaling(8.0), dims: None },
-        ffn: Ffn::Dense(28_672),
+        rope: HeadRotation { theta: 500_000.0, scaling: llama3_scaling(8.0), dims: None },
+        ffn: PublishedFfn::Dense(28_672),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 28_672 },
     },
     // meta-llama/Llama-2-7b-chat-hf with yuhuili/EAGLE-llama2-chat-7B
@@ -124,8 +124,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 32_000,
         tied: false,
         heads: Heads::Grouped { queries: 32, keys: 32, dim: 128, qkv_bias: false, norms: false },
-        rope: Rotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None },
-        ffn: Ffn::Dense(11_008),
+        rope: HeadRotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: PublishedFfn::Dense(11_008),
         draft: Draft::Eagle2,
     },
     // meta-llama/Llama-2-70b-chat-hf with yuhuili/EAGLE-llama2-chat-70B
@@ -138,8 +138,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 32_000,
         tied: false,
         heads: Heads::Grouped { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: false },
-        rope: Rotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None },
-        ffn: Ffn::Dense(28_672),
+        rope: HeadRotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: PublishedFfn::Dense(28_672),
         draft: Draft::Eagle2,
     },
     // Qwen/Qwen2.5-7B-Instruct
@@ -152,8 +152,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 152_064,
         tied: false,
         heads: Heads::Grouped { queries: 28, keys: 4, dim: 128, qkv_bias: true, norms: false },
-        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
-        ffn: Ffn::Dense(18_944),
+        rope: HeadRotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: PublishedFfn::Dense(18_944),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 18_944 },
     },
     // Qwen/Qwen3-4B with AngelSlim/Qwen3-4B_eagle3
@@ -166,8 +166,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 151_936,
         tied: true,
         heads: Heads::Grouped { queries: 32, keys: 8, dim: 128, qkv_bias: false, norms: true },
-        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
-        ffn: Ffn::Dense(9728),
+        rope: HeadRotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: PublishedFfn::Dense(9728),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 9728 },
     },
     // Qwen/Qwen3-8B with a head of the layout of Tengyunw/qwen3_8b_eagle3
@@ -180,8 +180,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 151_936,
         tied: false,
         heads: Heads::Grouped { queries: 32, keys: 8, dim: 128, qkv_bias: false, norms: true },
-        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
-        ffn: Ffn::Dense(12_288),
+        rope: HeadRotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: PublishedFfn::Dense(12_288),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 12_288 },
     },
     // Qwen/Qwen3-14B with AngelSlim/Qwen3-14B_eagle3
@@ -194,8 +194,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 151_936,
         tied: false,
         heads: Heads::Grouped { queries: 40, keys: 8, dim: 128, qkv_bias: false, norms: true },
-        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
-        ffn: Ffn::Dense(17_408),
+        rope: HeadRotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: PublishedFfn::Dense(17_408),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 17_408 },
     },
     // Qwen/Qwen3-32B
@@ -208,8 +208,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 151_936,
         tied: false,
         heads: Heads::Grouped { queries: 64, keys: 8, dim: 128, qkv_bias: false, norms: true },
-        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
-        ffn: Ffn::Dense(25_600),
+        rope: HeadRotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: PublishedFfn::Dense(25_600),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 25_600 },
     },
     // Qwen/Qwen3.5-27B, Qwen3.6-27B and Qwen3.8-27B, with their own MTP layer
@@ -222,8 +222,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 248_320,
         tied: false,
         heads: qwen35_heads(24, 4, 48),
-        rope: Rotation { theta: 10_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
-        ffn: Ffn::Dense(17_408),
+        rope: HeadRotation { theta: 10_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
+        ffn: PublishedFfn::Dense(17_408),
         draft: Draft::QwenMtp,
     },
     // Qwen/Qwen3.5-35B-A3B and Qwen3.6-35B-A3B, with their own MTP layer
@@ -236,8 +236,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 248_320,
         tied: false,
         heads: qwen35_heads(16, 2, 32),
-        rope: Rotation { theta: 10_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
-        ffn: Ffn::Experts {
+        rope: HeadRotation { theta: 10_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
+        ffn: PublishedFfn::Experts {
             dense: 0,
             dense_intermediate: 0,
             experts: 256,
@@ -259,7 +259,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 151_936,
         tied: false,
         heads: Heads::Grouped { queries: 32, keys: 4, dim: 128, qkv_bias: false, norms: true },
-        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        rope: HeadRotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
         ffn: qwen3_experts(768),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 12_288 },
     },
@@ -273,7 +273,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 151_936,
         tied: false,
         heads: Heads::Grouped { queries: 64, keys: 4, dim: 128, qkv_bias: false, norms: true },
-        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        rope: HeadRotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
         ffn: qwen3_experts(1536),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 24_576 },
     },
@@ -287,8 +287,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 151_552,
         tied: false,
         heads: Heads::Grouped { queries: 96, keys: 8, dim: 128, qkv_bias: true, norms: false },
-        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
-        ffn: Ffn::Experts {
+        rope: HeadRotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
+        ffn: PublishedFfn::Experts {
             dense: 1,
             dense_intermediate: 10_944,
             experts: 128,
@@ -310,8 +310,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 151_552,
         tied: false,
         heads: Heads::Grouped { queries: 96, keys: 8, dim: 128, qkv_bias: true, norms: true },
-        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
-        ffn: Ffn::Experts {
+        rope: HeadRotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
+        ffn: PublishedFfn::Experts {
             dense: 3,
             dense_intermediate: 12_288,
             experts: 160,
@@ -333,8 +333,8 @@ pub const PUBLISHED: &[PublishedModel] = &[
         vocabulary: 151_680,
         tied: false,
         heads: Heads::Grouped { queries: 32, keys: 8, dim: 128, qkv_bias: true, norms: false },
-        rope: Rotation { theta: 640_000.0, scaling: RopeScaling::None, dims: None },
-        ffn: Ffn::Dense(11_008),
+        rope: HeadRotation { theta: 640_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: PublishedFfn::Dense(11_008),
         draft: Draft::MimoMtp,
     },
     // deepseek-ai/DeepSeek-V3 and R1 with their MTP layer
@@ -356,7 +356,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
             // (0.1 · ln 40 + 1)² / √192
             scale: 0.135_234,
         },
-        rope: Rotation {
+        rope: HeadRotation {
             theta: 10_000.0,
             scaling: RopeScaling::Yarn {
                 factor: 40.0,
@@ -368,7 +368,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
             },
             dims: None,
         },
-        ffn: Ffn::Experts {
+        ffn: PublishedFfn::Experts {
             dense: 3,
             dense_intermediate: 18_432,
             experts: 256,
@@ -391,7 +391,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
         tied: false,
         heads: GPT_OSS_HEADS,
         rope: GPT_OSS_ROTATION,
-        ffn: Ffn::Mxfp4Experts { experts: 32, per_token: 4, intermediate: 2880 },
+        ffn: PublishedFfn::Mxfp4Experts { experts: 32, per_token: 4, intermediate: 2880 },
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 17_280 },
     },
     // openai/gpt-oss-120b with lmsys/EAGLE3-gpt-oss-120b-bf16
@@ -405,7 +405,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
         tied: false,
         heads: GPT_OSS_HEADS,
         rope: GPT_OSS_ROTATION,
-        ffn: Ffn::Mxfp4Experts { experts: 128, per_token: 4, intermediate: 2880 },
+        ffn: PublishedFfn::Mxfp4Experts { experts: 128, per_token: 4, intermediate: 2880 },
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 17_280 },
     },
 ];

@@ -1,6 +1,6 @@
 //! Tensors of a block head.
 
-use super::{LayerTensors, LinearTensors, Role, Split, TensorSpec};
+use super::{LayerTensors, LinearTensors, Role, TensorSpec, TensorSplit};
 use crate::spec::{BlockSpec, EmbeddingSource, MarkovKind, MarkovSpec, VocabularySource};
 
 /// The name of the vector that stands for a position to be drafted. Published heads have it in a
@@ -54,10 +54,10 @@ impl BlockSpec {
         let hidden = self.hidden();
         let norm = |name: &str| TensorSpec::norm(format!("{name}.weight"), hidden);
         let matrix = |name: &str, rows, inputs, role| {
-            TensorSpec::matrix(format!("{name}.weight"), rows, inputs, role, Split::Replicated)
+            TensorSpec::matrix(format!("{name}.weight"), rows, inputs, role, TensorSplit::Replicated)
         };
         let linear = |name: &str, outputs, inputs, bias, role| {
-            LinearTensors::new(name, outputs, inputs, bias, role, Split::Replicated)
+            LinearTensors::new(name, outputs, inputs, bias, role, TensorSplit::Replicated)
         };
         let markov = |MarkovSpec { rank, kind }: MarkovSpec| MarkovTensors {
             embedding: matrix("markov_head.markov_w1", target_vocabulary, rank, Role::Embedding),
@@ -77,7 +77,7 @@ impl BlockSpec {
                 .then(|| matrix("lm_head", self.vocabulary, hidden, Role::VocabularyHead)),
             mask: self
                 .mask_embedding
-                .then(|| TensorSpec::vector(MASK_EMBEDDING.into(), hidden, Role::Embedding, Split::Replicated)),
+                .then(|| TensorSpec::vector(MASK_EMBEDDING.into(), hidden, Role::Embedding, TensorSplit::Replicated)),
             reduce: linear(
                 self.tensors.reduce,
                 hidden,

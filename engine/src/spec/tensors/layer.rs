@@ -1,6 +1,6 @@
 //! Tensors of a decoder layer.
 
-use super::{LinearTensors, Role, Split, TensorSpec};
+use super::{LinearTensors, Role, TensorSpec, TensorSplit};
 use crate::spec::{
     AttentionSpec, CacheFormat, DeltaNet, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec,
     MultiHeadLatent, WeightFormat,
@@ -181,14 +181,14 @@ impl GroupedQuery {
         let (queries, keys) = (self.query_width(), self.key_value_width());
         let norm = |name: &str| TensorSpec::norm(format!("{prefix}.{name}.weight"), self.head_dim);
         GroupedTensors {
-            query: linear("q_proj", self.query_outputs(), self.input, self.qkv_bias, Split::Rows),
-            key: linear("k_proj", keys, self.input, self.qkv_bias, Split::Rows),
-            value: linear("v_proj", keys, self.input, self.qkv_bias, Split::Rows),
-            output: linear("o_proj", self.output, queries, self.output_bias, Split::Columns),
+            query: linear("q_proj", self.query_outputs(), self.input, self.qkv_bias, TensorSplit::Rows),
+            key: linear("k_proj", keys, self.input, self.qkv_bias, TensorSplit::Rows),
+            value: linear("v_proj", keys, self.input, self.qkv_bias, TensorSplit::Rows),
+            output: linear("o_proj", self.output, queries, self.output_bias, TensorSplit::Columns),
             head_norms: self.head_norms.then(|| (norm("q_norm"), norm("k_norm"))),
             sinks: self
                 .sinks
-                .then(|| TensorSpec::vector(format!("{prefix}.sinks"), self.heads, Role::Attention, Split::Rows)),
+                .then(|| TensorSpec::vector(format!("{prefix}.sinks"), self.heads, Role::Attention, TensorSplit::Rows)),
             cache_scales: (self.cache == CacheFormat::Fp8).then(|| CacheScaleNames::of(prefix)),
         }
     }
@@ -215,32 +215,32 @@ impl MultiHeadLatent {
         let (rank, queries, values) = (self.latent_rank, self.query_width(), self.value_width());
         LatentTensors {
             // Every rank has all of it: the norm after it needs all values of the compressed query.
-            compress_query: self
-                .query_rank
-                .map(|rank| (linear("q_a_proj", rank, self.input, Split::Replicated), norm("q_a_layernorm", rank))),
+            compress_query: self.query_rank.map(|rank| {
+                (linear("q_a_proj", rank, self.input, TensorSplit::Replicated), norm("q_a_layernorm", rank))
+            }),
             query: match self.query_rank {
-                None => linear("q_proj", queries, self.input, Split::Rows),
-                Some(rank) => linear("q_b_proj", queries, rank, Split::Rows),
+                None => linear("q_proj", queries, self.input, TensorSplit::Rows),
+                Some(rank) => linear("q_b_proj", queries, rank, TensorSplit::Rows),
             },
             // All heads read the same latent vector, so every rank caches all of it.
-            compress: linear("kv_a_proj_with_mqa", self.cache_width(), self.input, Split::Replicated),
+            compress: linear("kv_a_proj_with_mqa", self.cache_width(), self.input, TensorSplit::Replicated),
             norm: norm("kv_a_layernorm", rank),
-            expand: linear("kv_b_proj", self.heads * self.nope_dim + values, rank, Split::Rows),
-            output: linear("o_proj", self.output, values, Split::Columns),
+            expand: linear("kv_b_proj", self.heads * self.nope_dim + values, rank, TensorSplit::Rows),
+            output: linear("o_proj", self.output, values, TensorSplit::Columns),
         }
     }
 }
 
 impl DeltaNet {
     fn tensors(&self, prefix: &str) -> DeltaTensors {
-        let (sizes, role, split) = (self.sizes, Role::Attention, Split::Rows);
+        let (sizes, role, split) = (self.sizes, Role::Attention, TensorSplit::Rows);
         let linear = |name: &str, outputs| {
             LinearTensors::new(&format!("{prefix}.{name}"), outputs, self.input, false, role, split)
         };
         let of_heads = |name: &str| TensorSpec::vector(format!("{prefix}.{name}"), sizes.value_heads, role, split);
         let keys = sizes.key_heads * sizes.key_dim;
         // The rows of a rank's heads are not contiguous: it has a part of each section.
-        let sections = Split::Sections([keys, keys, sizes.value_width()]);
+        let sections = TensorSplit::Sections([keys, keys, sizes.value_width()]);
         let matrix =
             TensorSpec::matrix(format!("{prefix}.conv1d.weight"), sizes.channels(), sizes.taps, role, sections);
         let mixed =
@@ -256,7 +256,7 @@ impl DeltaNet {
             decay_offset: of_heads("dt_bias"),
             decay_rate: TensorSpec { format: WeightFormat::Float32, ..of_heads("A_log") },
             norm: TensorSpec::norm(format!("{prefix}.norm.weight"), sizes.value_dim),
-            output: LinearTensors::new(&output, self.output, sizes.value_width(), false, role, Split::Columns),
+            output: LinearTensors::new(&output, self.output, sizes.value_width(), false, role, TensorSplit::Columns),
         }
     }
 }
@@ -274,7 +274,7 @@ impl FfnSpec {
     fn tensors(&self, prefix: &str, hidden: usize) -> FfnTensors {
         match self {
             Self::Dense(dense) => {
-                let splits = (Split::Rows, Split::Columns);
+                let splits = (TensorSplit::Rows, TensorSplit::Columns);
                 let sizes = (hidden, dense.intermediate);
                 FfnTensors::Dense(GatedTensors::new(prefix, sizes, dense.bias, Role::FeedForward, splits))
             }
@@ -289,26 +289,27 @@ impl ExpertsSpec {
             ExpertsLayout::Separate => format!("{prefix}.gate"),
             ExpertsLayout::Alternating => format!("{prefix}.router"),
         };
-        let router = LinearTensors::new(&router, self.experts, hidden, self.bias, Role::Router, Split::Replicated);
+        let router =
+            LinearTensors::new(&router, self.experts, hidden, self.bias, Role::Router, TensorSplit::Replicated);
         let correction = || TensorSpec {
             format: WeightFormat::Float32,
             ..TensorSpec::vector(
                 format!("{prefix}.gate.e_score_correction_bias"),
                 self.experts,
                 Role::CorrectionBias,
-                Split::Replicated,
+                TensorSplit::Replicated,
             )
         };
         let expert = |at: usize| {
             let (prefix, sizes) = (format!("{prefix}.experts.{at}"), (hidden, self.intermediate));
-            GatedTensors::new(&prefix, sizes, self.bias, Role::Expert(at), (Split::Experts, Split::Experts))
+            GatedTensors::new(&prefix, sizes, self.bias, Role::Expert(at), (TensorSplit::Experts, TensorSplit::Experts))
         };
         let shared = |intermediate| {
             // Qwen's shared expert has a gate and a singular name; DeepSeek's and GLM's have
             // neither.
             let name = if self.shared_gate { "shared_expert" } else { "shared_experts" };
             let (prefix, sizes) = (format!("{prefix}.{name}"), (hidden, intermediate));
-            GatedTensors::new(&prefix, sizes, false, Role::SharedExpert, (Split::Rows, Split::Columns))
+            GatedTensors::new(&prefix, sizes, false, Role::SharedExpert, (TensorSplit::Rows, TensorSplit::Columns))
         };
         ExpertsTensors {
             router: router.weight,
@@ -318,7 +319,7 @@ impl ExpertsSpec {
             shared: self.shared.map(shared),
             shared_gate: self.shared_gate.then(|| {
                 let name = format!("{prefix}.shared_expert_gate.weight");
-                TensorSpec::matrix(name, 1, hidden, Role::SharedExpert, Split::Replicated)
+                TensorSpec::matrix(name, 1, hidden, Role::SharedExpert, TensorSplit::Replicated)
             }),
         }
     }
@@ -332,7 +333,7 @@ impl GatedTensors {
         (hidden, intermediate): (usize, usize),
         bias: bool,
         role: Role,
-        (apart, together): (Split, Split),
+        (apart, together): (TensorSplit, TensorSplit),
     ) -> Self {
         let linear = |name: &str, outputs, inputs, split| {
             LinearTensors::new(&format!("{prefix}.{name}"), outputs, inputs, bias, role, split)

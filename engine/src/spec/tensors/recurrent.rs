@@ -1,6 +1,6 @@
 //! Tensors of a recurrent draft.
 
-use super::{LayerTensors, LinearTensors, Role, Split, TensorSpec};
+use super::{LayerTensors, LinearTensors, Role, TensorSpec, TensorSplit};
 use crate::spec::{EmbeddingSource, Features, Join, RecurrentSpec, RecurrentTensorLayout, VocabularySource};
 
 /// Tensors of a draft that its checkpoint contains. Embedding and head are missing if they are the
@@ -93,8 +93,9 @@ impl RecurrentSpec {
         let names = self.tensors.names();
         let norms = self.layer.norms;
         let norm = |name: &str, length| TensorSpec::norm(format!("{name}.weight"), length).stored(norms);
-        let linear =
-            |name: &str, inputs, bias| LinearTensors::new(name, hidden, inputs, bias, Role::Join, Split::Replicated);
+        let linear = |name: &str, inputs, bias| {
+            LinearTensors::new(name, hidden, inputs, bias, Role::Join, TensorSplit::Replicated)
+        };
         let matrix = |name: &str, rows, role, split| TensorSpec::matrix(name.into(), rows, hidden, role, split);
         let captured = match &self.features {
             Features::Final => None,
@@ -103,9 +104,9 @@ impl RecurrentSpec {
         let each = captured.filter(|captured| captured.norms.each);
         RecurrentTensors {
             embedding: (self.embedding == EmbeddingSource::Own)
-                .then(|| matrix("embed_tokens.weight", target_vocabulary, Role::Embedding, Split::Replicated)),
+                .then(|| matrix("embed_tokens.weight", target_vocabulary, Role::Embedding, TensorSplit::Replicated)),
             head: (self.head == VocabularySource::Own)
-                .then(|| matrix("lm_head.weight", self.head_rows, Role::VocabularyHead, Split::Rows)),
+                .then(|| matrix("lm_head.weight", self.head_rows, Role::VocabularyHead, TensorSplit::Rows)),
             joined_norm: captured
                 .filter(|captured| captured.norms.joined)
                 .map(|captured| norm("input_norm", captured.width())),

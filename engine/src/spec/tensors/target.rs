@@ -1,6 +1,6 @@
 //! Tensors of a target.
 
-use super::{LayerTensors, Role, Split, TensorSpec};
+use super::{LayerTensors, Role, TensorSpec, TensorSplit};
 use crate::spec::TargetSpec;
 
 /// Tensors of a target.
@@ -24,8 +24,9 @@ impl TargetSpec {
         TargetTensors {
             // Replicated, since it is looked up, not read: summing over ranks would cost more time
             // than splitting the table saves.
-            embedding: matrix("model.embed_tokens.weight", vocabulary, Role::Embedding, Split::Replicated),
-            head: (!self.tied).then(|| matrix("lm_head.weight", self.head_rows, Role::VocabularyHead, Split::Rows)),
+            embedding: matrix("model.embed_tokens.weight", vocabulary, Role::Embedding, TensorSplit::Replicated),
+            head: (!self.tied)
+                .then(|| matrix("lm_head.weight", self.head_rows, Role::VocabularyHead, TensorSplit::Rows)),
             layers: self.layers.iter().enumerate().map(|(at, layer)| layer.tensors(&Self::layer_prefix(at))).collect(),
             norm: TensorSpec::norm("model.norm.weight".into(), hidden).stored(self.norms()),
         }

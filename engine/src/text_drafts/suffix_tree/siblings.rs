@@ -5,7 +5,7 @@ use super::SuffixTree;
 
 /// Siblings with the same count, which are neighbours.
 #[derive(Clone, Copy, Debug)]
-pub struct Group {
+pub struct SiblingGroup {
     first: u32,
     last: u32,
 }
@@ -110,7 +110,7 @@ impl SuffixTree {
             self.nodes[node as usize].group = group;
             self.groups[group as usize].first = node;
         } else {
-            let group = Group { first: node, last: node };
+            let group = SiblingGroup { first: node, last: node };
             let place = match self.free_groups.pop() {
                 Some(place) => {
                     self.groups[place as usize] = group;
@@ -127,8 +127,8 @@ impl SuffixTree {
 
     /// Takes a linked node out of its group.
     pub(super) fn leave_group(&mut self, node: u32) {
-        let super::Node { group, before, after, .. } = self.nodes[node as usize];
-        let Group { first, last } = self.groups[group as usize];
+        let super::SuffixNode { group, before, after, .. } = self.nodes[node as usize];
+        let SiblingGroup { first, last } = self.groups[group as usize];
         match (first == node, last == node) {
             (true, true) => self.free_groups.push(group),
             (true, false) => self.groups[group as usize].first = after.unwrap_or(last),

@@ -1,6 +1,6 @@
 //! Paths of the trie: inserted, used, and dropped when the trie is full.
 
-use super::{Node, ROOT, Trie};
+use super::{ROOT, Trie, TrieNode};
 
 impl Trie {
     /// Inserts a path, or counts it once more; its nodes become the most recently used ones.
@@ -33,11 +33,11 @@ impl Trie {
     }
 
     fn new_node(&mut self, parent: u32, token: u32) -> u32 {
-        let node = Node { token, parent, frequency: 1, ..Node::default() };
+        let node = TrieNode { token, parent, frequency: 1, ..TrieNode::default() };
         let place = match self.free.pop() {
             Some(place) => {
                 let version = self.nodes[place as usize].version;
-                self.nodes[place as usize] = Node { version, ..node };
+                self.nodes[place as usize] = TrieNode { version, ..node };
                 place
             }
             None => {
@@ -55,7 +55,7 @@ impl Trie {
         let Some(oldest) = self.oldest else { return false };
         self.unlink_use(oldest);
         self.unlink_sibling(oldest);
-        let Node { parent, token, version, .. } = self.nodes[oldest as usize];
+        let TrieNode { parent, token, version, .. } = self.nodes[oldest as usize];
         self.children.remove(&(parent, token));
         self.nodes[oldest as usize].version = version.wrapping_add(1);
         self.free.push(oldest);
@@ -72,7 +72,7 @@ impl Trie {
     }
 
     fn unlink_sibling(&mut self, node: u32) {
-        let Node { parent, before, after, .. } = self.nodes[node as usize];
+        let TrieNode { parent, before, after, .. } = self.nodes[node as usize];
         match before {
             Some(before) => self.nodes[before as usize].after = after,
             None => self.nodes[parent as usize].first = after,
@@ -92,7 +92,7 @@ impl Trie {
     }
 
     fn unlink_use(&mut self, node: u32) {
-        let Node { newer, older, .. } = self.nodes[node as usize];
+        let TrieNode { newer, older, .. } = self.nodes[node as usize];
         match newer {
             Some(newer) => self.nodes[newer as usize].older = older,
             None => self.newest = older,

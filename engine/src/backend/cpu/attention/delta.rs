@@ -6,7 +6,7 @@ use kernels::reference::{
     DeltaRows, DeltaSizes, delta_commit, delta_convolution, delta_history, delta_rows, delta_rule, rms_norm, silu_gate,
 };
 
-use super::{super::linear::Linear, Rows};
+use super::{super::linear::CpuLinear, RowPlacement};
 use crate::{
     checkpoint::Tensors,
     error::EngineError,
@@ -15,7 +15,7 @@ use crate::{
 
 /// The rows of one slot in a pass.
 #[derive(Clone, Debug)]
-pub struct Sequence {
+pub struct SlotRows {
     /// The place of the slot's state.
     pub place: usize,
     /// Its rows in the pass.
@@ -24,7 +24,7 @@ pub struct Sequence {
     /// slot's last committed row. A parent comes before its children.
     pub parents: Vec<Option<usize>>,
     /// Whether the rows are the continuation of the sequence, so that its state becomes the one
-    /// after the last of them. If not, they are a tree, and [`DeltaStates::commit`] follows once a
+    /// after the last of them. If not, they are a tree, and [`CpuDeltaStates::commit`] follows once a
     /// path of it is accepted.
     pub continues: bool,
 }
@@ -33,11 +33,11 @@ pub struct Sequence {
 #[derive(Debug)]
 pub struct Delta {
     sizes: DeltaSizes,
-    mixed: Linear,
-    gate: Linear,
-    beta: Linear,
-    decay: Linear,
-    output: Linear,
+    mixed: CpuLinear,
+    gate: CpuLinear,
+    beta: CpuLinear,
+    decay: CpuLinear,
+    output: CpuLinear,
     /// `[channels, taps]`.
     convolution: Vec<f32>,
     decay_offset: Vec<f32>,
@@ -48,17 +48,17 @@ pub struct Delta {
 
 /// States of a layer: one for each slot, then one for each snapshot.
 #[derive(Clone, Debug)]
-pub struct DeltaStates {
+pub struct CpuDeltaStates {
     sizes: DeltaSizes,
     /// The last rows before the convolution, oldest first: `[states, taps − 1, channels]`.
     histories: Vec<f32>,
     /// `[states, value heads, key dim, value dim]`.
     matrices: Vec<f32>,
     /// What the last pass computed of trees: their rows, and the recurrence's inputs.
-    verified: Vec<(Sequence, Vec<f32>, DeltaRows)>,
+    verified: Vec<(SlotRows, Vec<f32>, DeltaRows)>,
 }
 
-impl Sequence {
+impl SlotRows {
     /// Rows that continue a sequence one after the other.
     pub fn chain(place: usize, rows: Range<usize>) -> Self {
         let parents = (0..rows.len()).map(|row| row.checked_sub(1)).collect();
@@ -72,14 +72,14 @@ impl Delta {
     /// # Errors
     /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &DeltaTensors, shape: DeltaNet, epsilon: f32) -> Result<Self, EngineError> {
-        let [mixed, gate] = Linear::load_readers(from, [&tensors.mixed, &tensors.gate])?;
+        let [mixed, gate] = CpuLinear::load_readers(from, [&tensors.mixed, &tensors.gate])?;
         Ok(Self {
             sizes: shape.sizes,
             mixed,
             gate,
-            beta: Linear::load(from, &tensors.beta)?,
-            decay: Linear::load(from, &tensors.decay)?,
-            output: Linear::load(from, &tensors.output)?,
+            beta: CpuLinear::load(from, &tensors.beta)?,
+            decay: CpuLinear::load(from, &tensors.decay)?,
+            output: CpuLinear::load(from, &tensors.output)?,
             convolution: from.values(&tensors.convolution)?,
             decay_offset: from.vector(&tensors.decay_offset)?,
             decay_rate: from.vector(&tensors.decay_rate)?,
@@ -89,8 +89,8 @@ impl Delta {
     }
 
     /// States of empty sequences.
-    pub fn states(&self, count: usize) -> DeltaStates {
-        DeltaStates {
+    pub fn states(&self, count: usize) -> CpuDeltaStates {
+        CpuDeltaStates {
             sizes: self.sizes,
             histories: vec![0.0; count * self.sizes.history()],
             matrices: vec![0.0; count * self.sizes.state()],
@@ -100,7 +100,7 @@ impl Delta {
 
     /// Runs rows from the states of their slots. `x` is `[rows, input]`, the result is
     /// `[rows, output]`.
-    pub fn forward(&self, x: &[f32], rows: Rows<'_>, states: &mut DeltaStates) -> Vec<f32> {
+    pub fn forward(&self, x: &[f32], rows: RowPlacement<'_>, states: &mut CpuDeltaStates) -> Vec<f32> {
         let (channels, heads) = (self.sizes.channels(), self.sizes.value_heads);
         let mixed = self.mixed.forward(x);
         let (decay, beta) = (self.decay.forward(x), self.beta.forward(x));
@@ -128,7 +128,7 @@ impl Delta {
     }
 }
 
-impl DeltaStates {
+impl CpuDeltaStates {
     /// History and matrices of a state.
     fn of(&mut self, place: usize) -> (&mut [f32], &mut [f32]) {
         let (history, state) = (self.sizes.history(), self.sizes.state());

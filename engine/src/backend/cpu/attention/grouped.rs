@@ -2,7 +2,7 @@
 
 use kernels::reference::{CacheScales, KeyValues, Rope, Visible, attention_with_sinks, rms_norm, sigmoid};
 
-use super::{super::linear::Linear, Rows};
+use super::{super::linear::CpuLinear, RowPlacement};
 use crate::{
     checkpoint::Tensors,
     error::EngineError,
@@ -13,10 +13,10 @@ use crate::{
 #[derive(Debug)]
 pub struct Grouped {
     shape: GroupedQuery,
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
+    query: CpuLinear,
+    key: CpuLinear,
+    value: CpuLinear,
+    output: CpuLinear,
     /// Norms of query heads and of key heads.
     norms: Option<(Vec<f32>, Vec<f32>)>,
     /// Scores of query heads without a value.
@@ -41,13 +41,13 @@ impl Grouped {
         epsilon: f32,
     ) -> Result<Self, EngineError> {
         let norms = |(query, key): &(_, _)| Ok::<_, EngineError>((from.vector(query)?, from.vector(key)?));
-        let [query, key, value] = Linear::load_readers(from, [&tensors.query, &tensors.key, &tensors.value])?;
+        let [query, key, value] = CpuLinear::load_readers(from, [&tensors.query, &tensors.key, &tensors.value])?;
         Ok(Self {
             shape,
             query,
             key,
             value,
-            output: Linear::load(from, &tensors.output)?,
+            output: CpuLinear::load(from, &tensors.output)?,
             norms: tensors.head_norms.as_ref().map(norms).transpose()?,
             sinks: from.optional_vector(tensors.sinks.as_ref())?,
             cache_scales: tensors.cache_scales.as_ref().map(|names| from.cache_scales(names)).transpose()?,
@@ -64,7 +64,7 @@ impl Grouped {
 
     /// Writes keys and values of the rows to the cache, then attends. `x` is `[rows, input]`, the
     /// result is `[rows, output]`.
-    pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
+    pub fn forward(&self, x: &[f32], rows: RowPlacement<'_>, cache: &mut KeyValues) -> Vec<f32> {
         // Before attention, since a row sees its own key and value too.
         self.store(x, rows, cache);
         let (mut queries, gates) = self.queries(x);
@@ -101,7 +101,7 @@ impl Grouped {
     }
 
     /// Writes keys and values of the rows to the cache.
-    pub fn store(&self, x: &[f32], rows: Rows<'_>, cache: &mut KeyValues) {
+    pub fn store(&self, x: &[f32], rows: RowPlacement<'_>, cache: &mut KeyValues) {
         let mut keys = self.key.forward(x);
         let mut values = self.value.forward(x);
         if let Some((_, key)) = &self.norms {

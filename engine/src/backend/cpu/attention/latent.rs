@@ -2,7 +2,7 @@
 
 use kernels::reference::{Latents, Matrix, Rope, latent_attention, per_head, rms_norm};
 
-use super::{super::linear::Linear, Rows};
+use super::{super::linear::CpuLinear, RowPlacement};
 use crate::{
     checkpoint::Tensors,
     error::EngineError,
@@ -14,10 +14,10 @@ use crate::{
 pub struct Latent {
     shape: MultiHeadLatent,
     /// Projects to the compressed query; with the norm that follows.
-    compress_query: Option<(Linear, Vec<f32>)>,
-    query: Linear,
+    compress_query: Option<(CpuLinear, Vec<f32>)>,
+    query: CpuLinear,
     /// Projects to the latent vector and the key that all heads share.
-    compress: Linear,
+    compress: CpuLinear,
     /// Norm of the latent vector.
     norm: Vec<f32>,
     /// Per head, `[rank, nope]`: maps the part of a query that is not rotated to the vector that
@@ -25,7 +25,7 @@ pub struct Latent {
     absorb: Vec<Matrix>,
     /// Per head, `[value, rank]`: maps a weighted mean of latent vectors to the head's output.
     expand: Vec<Matrix>,
-    output: Linear,
+    output: CpuLinear,
     epsilon: f32,
     rotation: Rope,
 }
@@ -43,12 +43,12 @@ impl Latent {
     ) -> Result<Self, EngineError> {
         let (compress_query, query, compress) = match &tensors.compress_query {
             None => {
-                let [query, compress] = Linear::load_readers(from, [&tensors.query, &tensors.compress])?;
+                let [query, compress] = CpuLinear::load_readers(from, [&tensors.query, &tensors.compress])?;
                 (None, query, compress)
             }
             Some((down, norm)) => {
-                let [down, compress] = Linear::load_readers(from, [down, &tensors.compress])?;
-                (Some((down, from.vector(norm)?)), Linear::load(from, &tensors.query)?, compress)
+                let [down, compress] = CpuLinear::load_readers(from, [down, &tensors.compress])?;
+                (Some((down, from.vector(norm)?)), CpuLinear::load(from, &tensors.query)?, compress)
             }
         };
         let (absorb, expand) = shape.absorbed(from.matrix(&tensors.expand.weight)?.data());
@@ -62,7 +62,7 @@ impl Latent {
             norm: from.vector(&tensors.norm)?,
             absorb: heads(&absorb, shape.latent_rank, shape.nope_dim),
             expand: heads(&expand, shape.value_dim, shape.latent_rank),
-            output: Linear::load(from, &tensors.output)?,
+            output: CpuLinear::load(from, &tensors.output)?,
             epsilon,
             rotation: shape.rope.rotation(shape.rope.dims),
             shape,
@@ -76,7 +76,7 @@ impl Latent {
 
     /// Writes latent vectors and keys of the rows to the cache, then attends. `x` is
     /// `[rows, input]`, the result is `[rows, output]`.
-    pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut Latents) -> Vec<f32> {
+    pub fn forward(&self, x: &[f32], rows: RowPlacement<'_>, cache: &mut Latents) -> Vec<f32> {
         let MultiHeadLatent { heads, latent_rank, nope_dim, rope, score_scale, .. } = self.shape;
         let (latents, mut keys) = apart(&self.compress.forward(x), latent_rank, rope.dims);
         self.rotation.apply(&mut keys, rows.positions);

@@ -2,7 +2,7 @@
 
 use kernels::reference::{Matrix, linear};
 
-use super::super::{layer::embed, linear::Linear};
+use super::super::{layer::embed, linear::CpuLinear};
 use crate::{
     checkpoint::Tensors,
     error::EngineError,
@@ -16,7 +16,7 @@ pub struct Markov {
     embedding: Matrix,
     /// W2, one row per token of the draft.
     head: Matrix,
-    cell: Option<Linear>,
+    cell: Option<CpuLinear>,
     spec: MarkovSpec,
 }
 
@@ -26,7 +26,7 @@ impl Markov {
     /// # Errors
     /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &MarkovTensors, spec: MarkovSpec) -> Result<Self, EngineError> {
-        let cell = tensors.cell.as_ref().map(|cell| Linear::load(from, cell)).transpose()?;
+        let cell = tensors.cell.as_ref().map(|cell| CpuLinear::load(from, cell)).transpose()?;
         Ok(Self { embedding: from.matrix(&tensors.embedding)?, head: from.matrix(&tensors.head)?, cell, spec })
     }
 
@@ -89,7 +89,7 @@ mod tests {
         Markov {
             embedding: Matrix::new(2, 1, vec![0.5, -1.0]),
             head: Matrix::new(1, 1, vec![2.0]),
-            cell: cell.map(|(outputs, inputs, weights)| Linear::of(Matrix::new(outputs, inputs, weights.to_vec()))),
+            cell: cell.map(|(outputs, inputs, weights)| CpuLinear::of(Matrix::new(outputs, inputs, weights.to_vec()))),
             spec: MarkovSpec { rank: 1, kind },
         }
     }

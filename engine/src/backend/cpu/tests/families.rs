@@ -8,7 +8,7 @@ use safetensors::SafeTensors;
 
 use super::{
     super::{
-        attention::{Rows, Sequence},
+        attention::{RowPlacement, SlotRows},
         recurrent::Recurrent,
         target::Target,
     },
@@ -93,16 +93,16 @@ fn check_close(what: &str, found: &[f32], expected: &[f32], width: usize) {
 }
 
 /// Runs `pass` for rows at positions from `start` on that attend to all cache rows up to their own.
-fn causal<T>(start: usize, count: usize, pass: impl FnOnce(Rows<'_>) -> T) -> T {
+fn causal<T>(start: usize, count: usize, pass: impl FnOnce(RowPlacement<'_>) -> T) -> T {
     let all: Vec<u32> = (0..(start + count) as u32).collect();
     let positions: Vec<usize> = (start..start + count).collect();
     let visible: Vec<Visible<'_>> =
         positions.iter().map(|position| Visible { prefix: &all[..=*position], own: &[] }).collect();
-    pass(Rows {
+    pass(RowPlacement {
         positions: &positions,
         write: &all[start..],
         visible: &visible,
-        sequences: &[Sequence::chain(0, 0..count)],
+        sequences: &[SlotRows::chain(0, 0..count)],
         windowed: None,
     })
 }

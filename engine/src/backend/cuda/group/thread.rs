@@ -10,7 +10,7 @@ use super::super::CudaBackend;
 use crate::error::EngineError;
 
 /// A job, with access to the thread's backend (`None` before its models are loaded).
-pub type Job = Box<dyn FnOnce(&mut Option<CudaBackend>) + Send>;
+pub type RankJob = Box<dyn FnOnce(&mut Option<CudaBackend>) + Send>;
 
 /// Maximum time for a thread to release its device.
 const MOST: Duration = Duration::from_secs(10);
@@ -19,14 +19,14 @@ const MOST: Duration = Duration::from_secs(10);
 pub struct RankThread {
     /// Name of its device.
     pub name: String,
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<RankJob>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl RankThread {
     /// Starts the thread.
     pub fn start(rank: usize, name: &str) -> Result<Self, EngineError> {
-        let (jobs, receiver) = mpsc::channel::<Job>();
+        let (jobs, receiver) = mpsc::channel::<RankJob>();
         let work = move || {
             let mut backend = None;
             receiver.into_iter().for_each(|job| job(&mut backend));
@@ -37,7 +37,7 @@ impl RankThread {
     }
 
     /// Queues a job; dropped if the thread has ended.
-    pub fn send(&self, job: Job) {
+    pub fn send(&self, job: RankJob) {
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send(job);
         }

@@ -29,7 +29,7 @@ const LIBRARY_PARTS: usize = 2;
 
 /// The matrix that maps hidden states to logits.
 #[derive(Clone, Copy)]
-pub(in crate::backend::cuda) struct Vocabulary<'a> {
+pub(in crate::backend::cuda) struct LmHead<'a> {
     /// `[own, inputs]`.
     pub weight: Slice<'a>,
     pub inputs: usize,
@@ -54,7 +54,7 @@ enum User<'a> {
 }
 
 /// Location of a layer's result.
-enum Place<'a> {
+enum ResultLocation<'a> {
     /// At its destination.
     Whole,
     /// In `work.parts`, as partials to be summed.
@@ -180,7 +180,7 @@ impl Machine {
     pub(in crate::backend::cuda) fn over_logits(
         &self,
         x: Rows<'_>,
-        vocabulary: Vocabulary<'_>,
+        vocabulary: LmHead<'_>,
         rows: usize,
         work: &Activations,
         mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
@@ -197,7 +197,7 @@ impl Machine {
         &self,
         to: Slice<'_>,
         x: Rows<'_>,
-        vocabulary: Vocabulary<'_>,
+        vocabulary: LmHead<'_>,
         rows: usize,
         work: &Activations,
     ) -> Result<(), DeviceError> {
@@ -214,11 +214,11 @@ impl Machine {
         &self,
         to: Slice<'t>,
         x: Rows<'_>,
-        vocabulary: Vocabulary<'_>,
+        vocabulary: LmHead<'_>,
         rows: Range<usize>,
         work: &Activations,
     ) -> Result<Logits<'t>, DeviceError> {
-        let Vocabulary { weight, inputs, tokens, own, needed } = vocabulary;
+        let LmHead { weight, inputs, tokens, own, needed } = vocabulary;
         let ranks = self.ranks.as_ref().filter(|_| own < tokens);
         let y = if ranks.is_some() { work.own_logits.slice() } else { to };
         let logits = Linear {
@@ -282,8 +282,8 @@ impl Machine {
         rows: usize,
     ) -> Result<Option<Parts<'a>>, DeviceError> {
         match self.product(work, self.operands(work, y, x, layer, rows)?, User::Rotation)? {
-            Place::Parts(parts) => Ok(Some(parts)),
-            Place::Whole | Place::Stream => Ok(None),
+            ResultLocation::Parts(parts) => Ok(Some(parts)),
+            ResultLocation::Whole | ResultLocation::Stream => Ok(None),
         }
     }
 
@@ -316,9 +316,9 @@ impl Machine {
         let onto = (stream.stride == layer.outputs && !layer.is_partial).then_some(stream.at);
         let linear = self.operands(work, work.added.slice(), x, layer, rows)?;
         Ok(match self.product(work, linear, User::Stream(onto))? {
-            Place::Whole => Some(Added::Rows(self.rows(&work.added, layer.outputs))),
-            Place::Parts(parts) => Some(Added::Parts(parts)),
-            Place::Stream => None,
+            ResultLocation::Whole => Some(Added::Rows(self.rows(&work.added, layer.outputs))),
+            ResultLocation::Parts(parts) => Some(Added::Parts(parts)),
+            ResultLocation::Stream => None,
         })
     }
 
@@ -364,7 +364,12 @@ impl Machine {
 
     /// `y = x · weightᵀ + bias` with the fastest kernel; in batch-invariant mode, with the one that
     /// has a single summation order.
-    fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
+    fn product<'a>(
+        &self,
+        work: &'a Activations,
+        linear: Linear<'_>,
+        user: User<'_>,
+    ) -> Result<ResultLocation<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let layout = linear.scales.map(|scales| scales.layout);
         let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS, (layout, linear.row_scales));
@@ -396,12 +401,12 @@ impl Machine {
             }
         };
         match self.library_or(work, linear, (streaming, &stream), &|| Ok(()), user)? {
-            GemmOutcome::Done(1) => Ok(Place::Whole),
-            GemmOutcome::Done(count) => Ok(Place::Parts(parts_of(count))),
-            GemmOutcome::Added => Ok(Place::Stream),
+            GemmOutcome::Done(1) => Ok(ResultLocation::Whole),
+            GemmOutcome::Done(count) => Ok(ResultLocation::Parts(parts_of(count))),
+            GemmOutcome::Added => Ok(ResultLocation::Stream),
             GemmOutcome::Stream => {
                 stream()?;
-                Ok(parts.filter(|_| !needs_whole).map_or(Place::Whole, Place::Parts))
+                Ok(parts.filter(|_| !needs_whole).map_or(ResultLocation::Whole, ResultLocation::Parts))
             }
         }
     }

@@ -8,11 +8,11 @@ use kernels::{
     },
 };
 
-use super::{layers::Stack, logits::from_row};
+use super::{layers::LayerStack, logits::from_row};
 use crate::{
     backend::cuda::{
         machine::{Machine, Pass},
-        ops::Vocabulary,
+        ops::LmHead,
         weights::{BlockWeights, MarkovWeights},
         workspace::{Activations, BlockArrays, RowArrays},
     },
@@ -21,7 +21,7 @@ use crate::{
 
 /// The blocks of a batch.
 #[derive(Clone, Copy)]
-pub struct Blocks<'a> {
+pub struct BlockBatch<'a> {
     /// Requests, padding included.
     pub batch: usize,
     /// Rows of a block.
@@ -108,9 +108,9 @@ impl Machine {
         draft: &'a BlockWeights,
         work: &'a Activations,
         arrays: &'a BlockArrays,
-        blocks: Blocks<'_>,
+        blocks: BlockBatch<'_>,
     ) -> Result<Rows<'a>, DeviceError> {
-        let Blocks { batch, rows, steps, .. } = blocks;
+        let BlockBatch { batch, rows, steps, .. } = blocks;
         let (all, width) = (batch * rows, draft.spec.hidden());
         self.lay_out_blocks(draft, arrays, blocks)?;
         let Some(first) = arrays.views.first() else {
@@ -140,7 +140,7 @@ impl Machine {
         let add = self.run_layers(
             work,
             all,
-            Stack {
+            LayerStack {
                 layers: &draft.layers,
                 width,
                 rotations: self.draft_rotations.slice(),
@@ -175,9 +175,9 @@ impl Machine {
         &self,
         draft: &BlockWeights,
         arrays: &BlockArrays,
-        blocks: Blocks<'_>,
+        blocks: BlockBatch<'_>,
     ) -> Result<(), DeviceError> {
-        let Blocks { batch, rows, steps, batch_slot, places } = blocks;
+        let BlockBatch { batch, rows, steps, batch_slot, places } = blocks;
         let LevelRows { token, base, .. } = arrays.level(1);
         let skipped = usize::from(!draft.spec.block.anchored);
         let first = FirstLevel { token, base, proposing: arrays.proposing.slice(), skipped, steps };
@@ -226,7 +226,7 @@ impl Machine {
         self.latent_vectors(draft, markov, work, level)?;
         let vocabulary = draft.spec.vocabulary;
         let head =
-            Vocabulary { weight: markov.head.slice(), inputs: rank, tokens: vocabulary, own: vocabulary, needed: None };
+            LmHead { weight: markov.head.slice(), inputs: rank, tokens: vocabulary, own: vocabulary, needed: None };
         let latent = self.rows(&work.markov.latent, rank);
         self.over_logits(latent, head, level.rows, work, |start, logits| {
             self.kernels.add_base(logits, work.markov.base.slice(), from_row(base, start))?;

@@ -14,7 +14,7 @@ use crate::backend::cuda::{
 
 /// Layers that a pass runs through.
 #[derive(Clone, Copy)]
-pub struct Stack<'s, 'a> {
+pub struct LayerStack<'s, 'a> {
     pub layers: &'a [LayerWeights],
     /// Width of the stream.
     pub width: usize,
@@ -34,9 +34,9 @@ impl Machine {
         &'a self,
         work: &'a Activations,
         rows: usize,
-        stack: Stack<'_, 'a>,
+        stack: LayerStack<'_, 'a>,
     ) -> Result<Option<Added<'a>>, DeviceError> {
-        let Stack { layers, width, rotations, cache, pass, kept } = stack;
+        let LayerStack { layers, width, rotations, cache, pass, kept } = stack;
         let stream = self.rows(&work.stream, width);
         let mut left = LayerOutput::Stream;
         // Only attention lets the next one read ahead.

@@ -10,7 +10,7 @@ use crate::{
     backend::cuda::{
         limits::MOST_CHOICES,
         machine::{Machine, Pass},
-        ops::Vocabulary,
+        ops::LmHead,
         weights::ProposalHead,
         workspace::{Activations, RoundArrays, Sampled},
     },
@@ -59,7 +59,7 @@ impl Machine {
             min_p: self.slots.min_p.slice(),
             seed: self.slots.seed.slice(),
         };
-        let vocabulary = Vocabulary { needed, ..self.target_vocabulary() };
+        let vocabulary = LmHead { needed, ..self.target_vocabulary() };
         self.over_logits(hidden_rows, vocabulary, rows, work, |start, logits| {
             let chosen = from_row(chosen, start);
             self.kernels.argmax_rows(chosen, logits)?;
@@ -112,18 +112,18 @@ impl Machine {
     }
 
     /// The target's vocabulary head.
-    fn target_vocabulary(&self) -> Vocabulary<'_> {
+    fn target_vocabulary(&self) -> LmHead<'_> {
         let TargetSpec { hidden, vocabulary, head_rows, .. } = self.target.spec;
         let weight = self.target.head();
-        Vocabulary { weight, inputs: hidden, tokens: vocabulary, own: head_rows, needed: None }
+        LmHead { weight, inputs: hidden, tokens: vocabulary, own: head_rows, needed: None }
     }
 }
 
 impl<'a> ProposalHead<'a> {
     /// Operands of its product.
-    pub fn vocabulary(self) -> Vocabulary<'a> {
+    pub fn vocabulary(self) -> LmHead<'a> {
         let Self { weight, hidden, vocabulary, rows, .. } = self;
-        Vocabulary { weight, inputs: hidden, tokens: vocabulary, own: rows, needed: None }
+        LmHead { weight, inputs: hidden, tokens: vocabulary, own: rows, needed: None }
     }
 }
 

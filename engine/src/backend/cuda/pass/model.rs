@@ -5,10 +5,10 @@ use kernels::{
     launch::{RmsNorm, Rows},
 };
 
-use super::layers::Stack;
+use super::layers::LayerStack;
 use crate::backend::cuda::{
     machine::{Machine, Pass},
-    weights::{ModelWeights, Stepwise},
+    weights::{ModelWeights, StepwiseWeights},
     workspace::{Activations, RowArrays},
 };
 
@@ -18,15 +18,15 @@ impl Machine {
     /// pass.
     pub fn step<'a>(
         &'a self,
-        draft: Stepwise<'a>,
+        draft: StepwiseWeights<'a>,
         pass: Pass<'a>,
         states: &Buffer,
         source: Option<Slice<'_>>,
         to: usize,
     ) -> Result<Rows<'a>, DeviceError> {
         match draft {
-            Stepwise::Head(head) => self.draft_pass(head, pass, states, source, to, None),
-            Stepwise::Model(model) => self.model_pass(model, pass, to),
+            StepwiseWeights::Head(head) => self.draft_pass(head, pass, states, source, to, None),
+            StepwiseWeights::Model(model) => self.model_pass(model, pass, to),
         }
     }
 
@@ -34,14 +34,14 @@ impl Machine {
     /// or kept ones.
     pub fn ranked_states<'a>(
         &'a self,
-        draft: Stepwise<'a>,
+        draft: StepwiseWeights<'a>,
         work: &'a Activations,
         kept: Option<(Rows<'a>, Slice<'_>)>,
         rows: usize,
     ) -> Result<Rows<'a>, DeviceError> {
         let model = match draft {
-            Stepwise::Head(head) => return self.proposing(head, work, kept, rows),
-            Stepwise::Model(model) => model,
+            StepwiseWeights::Head(head) => return self.proposing(head, work, kept, rows),
+            StepwiseWeights::Model(model) => model,
         };
         let state = self.rows(&work.states[0], model.spec.hidden);
         if let Some((from, source)) = kept {
@@ -54,7 +54,7 @@ impl Machine {
     /// to the cache rows of these positions.
     pub fn place_rows(
         &self,
-        draft: Stepwise<'_>,
+        draft: StepwiseWeights<'_>,
         arrays: &RowArrays,
         rows: usize,
         writes: bool,
@@ -78,7 +78,7 @@ impl Machine {
         let stream = self.rows(&work.stream, width);
         self.kernels.embed(stream, model.embedding.slice(), arrays.token.slice(), rows, width, vocabulary)?;
         let kv = model.spec.kv();
-        let stack = Stack {
+        let stack = LayerStack {
             layers: &model.layers,
             width,
             rotations: self.draft_rotations.slice(),

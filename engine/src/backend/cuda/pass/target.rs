@@ -5,7 +5,7 @@ use kernels::{
     launch::{Added, RmsNorm, Rows, Sees},
 };
 
-use super::layers::Stack;
+use super::layers::LayerStack;
 use crate::backend::cuda::{
     machine::{AttentionKernels, Machine, Pass},
     weights::DraftWeights,
@@ -21,7 +21,7 @@ impl Machine {
         self.lay_out_steps(pass)?;
         self.kernels.embed(stream, self.target.embedding.slice(), arrays.token.slice(), rows, hidden, vocabulary)?;
         let windowed = self.windowed(pass)?;
-        let stack = Stack {
+        let stack = LayerStack {
             layers: &self.target.layers,
             width: hidden,
             rotations: self.target_rotations.slice(),

@@ -16,12 +16,12 @@ pub enum DraftWeights {
 
 /// A draft whose beams run step by step.
 #[derive(Clone, Copy)]
-pub enum Stepwise<'a> {
+pub enum StepwiseWeights<'a> {
     Head(&'a RecurrentWeights),
     Model(&'a ModelWeights),
 }
 
-impl<'a> Stepwise<'a> {
+impl<'a> StepwiseWeights<'a> {
     /// Values of its state after a row.
     pub fn width(self) -> usize {
         match self {
@@ -80,10 +80,10 @@ impl DraftWeights {
     }
 
     /// It, if its beams run step by step.
-    pub fn stepwise(&self) -> Option<Stepwise<'_>> {
+    pub fn stepwise(&self) -> Option<StepwiseWeights<'_>> {
         match self {
-            Self::Recurrent(recurrent) => Some(Stepwise::Head(recurrent)),
-            Self::Model(model) => Some(Stepwise::Model(model)),
+            Self::Recurrent(recurrent) => Some(StepwiseWeights::Head(recurrent)),
+            Self::Model(model) => Some(StepwiseWeights::Model(model)),
             Self::Block(_) => None,
         }
     }

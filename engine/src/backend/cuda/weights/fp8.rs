@@ -12,7 +12,7 @@ use super::{Loader, ScaleBuffer, WeightSource};
 use crate::{
     checkpoint::Tensors,
     error::EngineError,
-    spec::{Split, TensorSpec},
+    spec::{TensorSpec, TensorSplit},
 };
 
 impl Loader<'_> {
@@ -73,7 +73,7 @@ impl Loader<'_> {
     /// A matrix of the checkpoint, or what a rank has of each of its sections.
     fn fp8_sections(&self, tensor: &TensorSpec) -> Result<Vec<Fp8Matrix<'_>>, EngineError> {
         match (self.source, tensor.split) {
-            (WeightSource::Checkpoint(weights), Split::Sections(parts)) if self.share.is_part() => {
+            (WeightSource::Checkpoint(weights), TensorSplit::Sections(parts)) if self.share.is_part() => {
                 let whole = Tensors::new(weights).fp8(&self.whole_of(weights, tensor))?;
                 let columns = || 0..whole.inputs();
                 let sections = self.share.sections(parts).into_iter();

@@ -12,7 +12,7 @@ use super::{Projection, RowQuantiser};
 use crate::{
     checkpoint::{InputScales, Tensors, Weights},
     error::EngineError,
-    spec::{CacheScaleNames, LinearTensors, Role, Share, Split, TensorSpec},
+    spec::{CacheScaleNames, LinearTensors, Role, Share, TensorSpec, TensorSplit},
 };
 
 /// The source of weights.
@@ -88,7 +88,7 @@ impl<'a> Loader<'a> {
                 (weight, Some(scales))
             }
         };
-        let is_partial = self.share.is_part() && weights.iter().any(|weight| weight.split == Split::Columns);
+        let is_partial = self.share.is_part() && weights.iter().any(|weight| weight.split == TensorSplit::Columns);
         let bias = biases.map(|biases| self.concatenated(&biases)).transpose()?;
         if let Some(bias) = bias.as_ref().filter(|_| is_partial && self.share.rank > 0) {
             // Outputs are summed over ranks, so only rank 0 adds the bias.
@@ -233,7 +233,7 @@ impl Loader<'_> {
         let (all, own) = (whole.shape[axis], part.shape[axis]);
         let ranges = match (part.role, part.split) {
             (Role::VocabularyHead, _) => vec![self.share.head_range(all, own)],
-            (_, Split::Sections(parts)) => self.share.sections(parts).to_vec(),
+            (_, TensorSplit::Sections(parts)) => self.share.sections(parts).to_vec(),
             _ => vec![self.share.range(all, own)],
         };
         Some((axis, ranges))
