@@ -162,7 +162,7 @@ pub fn run(engine: &mut Engine, plan: &BenchPlan) -> Result<Bench, EngineError> 
     let retractions = engine.statistics().retracted_for_pages - retracted;
     let energy_j = engine.gpu_state().zip(before).and_then(|(now, before)| now.energy_since(&before));
     let rounds = runs.iter().flat_map(|seen| &seen.rounds).map(|timing| timing.total.as_secs_f64() * 1e3);
-    let Some(round_ms) = Spread::of(rounds.collect()) else {
+    let Some(round_ms) = Spread::from_values(rounds.collect()) else {
         return Err(EngineError::Configuration(format!(
             "no round had all {} requests decoding: raise --output-len (now {}), or --mem-fraction-static if the KV \
              cache ({} pages of {} tokens) does not hold them all",
@@ -173,17 +173,17 @@ pub fn run(engine: &mut Engine, plan: &BenchPlan) -> Result<Bench, EngineError> 
         )));
     };
     let stalls = runs.iter().flat_map(|seen| &seen.rounds).filter_map(|timing| timing.stall);
-    let stall_ms = Spread::of(stalls.map(|stall| stall.as_secs_f64() * 1e3).collect());
+    let stall_ms = Spread::from_values(stalls.map(|stall| stall.as_secs_f64() * 1e3).collect());
     let rates = runs.iter().map(|seen| seen.tokens as f64 / seen.elapsed.as_secs_f64()).collect();
-    let rate = Spread::of(rates).unwrap_or(round_ms);
+    let rate = Spread::from_values(rates).unwrap_or(round_ms);
     let prefill = runs.iter().map(|seen| (load.batch_size * load.input_len) as f64 / seen.prefill.as_secs_f64());
     let shape = engine.options().policy.shape(load.batch_size);
     let experts = count_experts(engine, load)?;
     let shares = experts.as_ref().map_or_else(CountedShares::default, ExpertReads::shares);
-    let floor = Floor::of(engine, shape, load, *bandwidth, shares);
+    let floor = Floor::for_round(engine, shape, load, *bandwidth, shares);
     // The floor if routers chose experts evenly, to show what the counted choice saves.
-    let even = Floor::of(engine, shape, load, *bandwidth, CountedShares::default());
-    let experts = experts.map(|reads| ExpertsRead::of(engine, shape, load, reads, even.memory_ms));
+    let even = Floor::for_round(engine, shape, load, *bandwidth, CountedShares::default());
+    let experts = experts.map(|reads| ExpertsRead::for_round(engine, shape, load, reads, even.memory_ms));
     // If a round was faster, it is not a floor.
     let share = Some(floor.total_ms / round_ms.median).filter(|share| *share <= 1.0);
     let tokens: usize = runs.iter().map(|seen| seen.all_tokens).sum();
@@ -194,7 +194,7 @@ pub fn run(engine: &mut Engine, plan: &BenchPlan) -> Result<Bench, EngineError> 
         output_tokens_per_s: rate.median,
         output_tokens_per_s_range: [rate.min, rate.max],
         tokens_per_s_per_user: rate.median / load.batch_size as f64,
-        prefill_tokens_per_s: Spread::of(prefill.collect()).map_or(f64::NAN, |spread| spread.median),
+        prefill_tokens_per_s: Spread::from_values(prefill.collect()).map_or(f64::NAN, |spread| spread.median),
         round_ms,
         stall_ms,
         accept_length: tokens as f64 / request_rounds as f64,
@@ -224,7 +224,13 @@ struct Floor {
 }
 
 impl Floor {
-    fn of(engine: &Engine, shape: TreeShape, load: &RandomBatch, bandwidth: f64, counted: CountedShares) -> Self {
+    fn for_round(
+        engine: &Engine,
+        shape: TreeShape,
+        load: &RandomBatch,
+        bandwidth: f64,
+        counted: CountedShares,
+    ) -> Self {
         let rate = engine.product_rate();
         let mut floor = Self { memory_ms: 0.0, compute_ms: rate.map(|_| 0.0), total_ms: 0.0 };
         for pass in engine.cost().passes(shape, load.batch_size, load.input_len + load.output_len / 2, counted) {
@@ -251,7 +257,7 @@ fn count_experts(engine: &mut Engine, load: &RandomBatch) -> Result<Option<Exper
 
 impl Spread {
     /// `None` for no values.
-    fn of(mut values: Vec<f64>) -> Option<Self> {
+    fn from_values(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (min, max) = (values.first().copied()?, values.last().copied()?);
         Some(Self { median: (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0, min, max })

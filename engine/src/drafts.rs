@@ -129,7 +129,7 @@ pub fn read_own_draft(
              draft with the MTP layer of the target's own checkpoint)"
         )));
     }
-    let spec = mtp::of_target(&Config::new(target.folder, weights), target)?;
+    let spec = mtp::from_target(&Config::new(target.folder, weights), target)?;
     with_token_map(spec, target, options).map(DraftSpec::Recurrent)
 }
 

@@ -445,7 +445,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         looks_up: looked_up_on_device(options)?,
         most_value_rows: variable(VALUE_ROWS)?,
         split_draft: options.split_draft,
-        states: StateOptions::of(options),
+        states: StateOptions::from_engine(options),
     })
 }
 

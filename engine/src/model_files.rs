@@ -48,7 +48,7 @@ impl ModelFiles {
 
     /// The folder that holds the draft's tensors.
     pub fn draft_folder(&self) -> &Path {
-        self.of_draft().folder()
+        self.draft_tensors().folder()
     }
 
     /// The values of a tensor of the target, as float32.
@@ -64,7 +64,7 @@ impl ModelFiles {
     /// # Errors
     /// As [`target_values`](Self::target_values).
     pub fn draft_values(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
-        values(self.of_draft(), tensor)
+        values(self.draft_tensors(), tensor)
     }
 
     /// The location of a tensor of the draft in the files.
@@ -72,10 +72,10 @@ impl ModelFiles {
     /// # Errors
     /// As [`target_values`](Self::target_values).
     pub fn draft_place(&self, tensor: &TensorSpec) -> Result<TensorPlace, EngineError> {
-        Tensors::new(self.of_draft()).place(tensor)
+        Tensors::new(self.draft_tensors()).place(tensor)
     }
 
-    fn of_draft(&self) -> &Weights {
+    fn draft_tensors(&self) -> &Weights {
         self.draft_weights.as_ref().unwrap_or(&self.target_weights)
     }
 }

@@ -136,7 +136,7 @@ impl Text {
 
     /// The vocabulary entry of a token, for log-probabilities.
     pub fn token(&self, token: u32) -> TokenText {
-        TokenText::of(&self.tokenizer, token)
+        TokenText::from_tokenizer(&self.tokenizer, token)
     }
 
     /// Size of the tokenizer's vocabulary, special tokens included.

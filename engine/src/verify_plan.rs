@@ -36,7 +36,7 @@ pub enum VerifyPlan {
 
 impl VerifyPlan {
     /// The plan with the shortest estimated time.
-    pub fn of(shape: TreeShape, batch: usize, cost: &ModelCost) -> Self {
+    pub fn for_batch(shape: TreeShape, batch: usize, cost: &ModelCost) -> Self {
         if shape.row_budget.is_some() {
             return Self::LikeliestNodes;
         }
@@ -97,7 +97,7 @@ pub fn inner_rows(nodes: usize) -> usize {
 /// node of each request.
 pub fn target_passes(shape: TreeShape, batch: usize, cost: &ModelCost) -> (usize, Option<usize>) {
     let rows = shape.verified_rows(batch);
-    match VerifyPlan::of(shape, batch, cost) {
+    match VerifyPlan::for_batch(shape, batch, cost) {
         VerifyPlan::InnerNodesFirst => (inner_rows(rows), Some(batch)),
         VerifyPlan::AllNodes | VerifyPlan::AcceptedPathOnly | VerifyPlan::LikeliestNodes => (rows, None),
     }
@@ -121,7 +121,7 @@ mod tests {
 
     fn check(cost: ModelCost, shape: &str, batch: usize, expected: VerifyPlan) {
         let shape = shape.parse().expect("a shape");
-        assert_eq!(VerifyPlan::of(shape, batch, &cost), expected, "{shape} at {batch}");
+        assert_eq!(VerifyPlan::for_batch(shape, batch, &cost), expected, "{shape} at {batch}");
         let (first, second) = target_passes(shape, batch, &cost);
         let nodes = batch * shape.num_draft_tokens;
         let twice = expected == VerifyPlan::InnerNodesFirst;

@@ -261,7 +261,7 @@ fn replayed_rounds_are_those_of_requests_one_after_the_other() {
         })
         .collect();
     let rule = TextSpec::Trie(TrieRule::DEFAULT);
-    let shapes = [rule.default_shape(), rule.of_rows(30, 4)];
+    let shapes = [rule.default_shape(), rule.shape_with_rows(30, 4)];
     let mut engine = engine(&target, rule, shapes[0], 1);
     let completions = engine.run(requests.clone()).expect("a run");
     let texts: Vec<_> =

@@ -267,7 +267,7 @@ fn space(engine: Engine, speculation: &speculation::LaunchSpeculation) -> Space 
         NodeSource::Text(text) if text.branches => {
             let rule = TextSpec::named(&speculation.draft.algorithm);
             let each = TRIE_ROWS.iter().flat_map(|rows| TRIE_BREADTHS.map(|breadth| (*rows, breadth)));
-            each.filter_map(|(rows, breadth)| Some(rule?.of_rows(rows, breadth))).collect()
+            each.filter_map(|(rows, breadth)| Some(rule?.shape_with_rows(rows, breadth))).collect()
         }
         NodeSource::Text(_) => LOOKUP_STEPS.map(TreeShape::chain).to_vec(),
     };

@@ -59,7 +59,7 @@ pub struct Yield {
 impl Yield {
     /// The yield of a prompt: the token that follows it at this position, or `None` if the target's
     /// logits are not finite.
-    pub fn of_prompt(token: Option<ProducedToken>, position: usize) -> Self {
+    pub fn from_prompt(token: Option<ProducedToken>, position: usize) -> Self {
         let not_finite = token.is_none().then_some(position);
         Self { tokens: Vec::from_iter(token), not_finite }
     }

@@ -26,7 +26,7 @@ pub struct StatePlaces {
 
 impl StateOptions {
     /// Those of an engine.
-    pub fn of(options: &EngineOptions) -> Self {
+    pub fn from_engine(options: &EngineOptions) -> Self {
         let EngineOptions { state_memory_ratio, max_states, disable_radix_cache, .. } = *options;
         Self { ratio: state_memory_ratio, most: max_states, keeps: !disable_radix_cache }
     }

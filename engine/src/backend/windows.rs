@@ -144,7 +144,7 @@ impl WindowMap {
     }
 
     /// The window page of a page that exists.
-    pub fn of(&self, page: PageId) -> Option<WindowPage> {
+    pub fn window_page(&self, page: PageId) -> Option<WindowPage> {
         self.of_page.get(page.0 as usize).copied().flatten()
     }
 
@@ -188,7 +188,7 @@ impl WindowMap {
     pub fn row(&self, row: u32) -> Result<u32, EngineError> {
         let page_size = self.page_size as u32;
         let page = PageId(row / page_size);
-        let window = self.of(page).ok_or_else(|| {
+        let window = self.window_page(page).ok_or_else(|| {
             EngineError::Device(format!("page {} has no window page, but layers with a window use it", page.0))
         })?;
         Ok(window.0 * page_size + row % page_size)

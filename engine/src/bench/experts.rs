@@ -33,7 +33,7 @@ pub struct ExpertsRead {
 }
 
 impl ExpertsRead {
-    pub(super) fn of(
+    pub(super) fn for_round(
         engine: &Engine,
         shape: TreeShape,
         load: &RandomBatch,

@@ -83,6 +83,6 @@ impl Folder {
     /// # Errors
     /// When a file cannot be read.
     pub fn hash(&self) -> Result<String, EngineError> {
-        hash::of(&self.path)
+        hash::hash_folder(&self.path)
     }
 }

@@ -17,7 +17,7 @@ const SAMPLES: u64 = 16;
 /// size and its contents: all of it up to 16 MiB, and above that 16 samples of 1 MiB, evenly spaced
 /// from the header to the end. Retraining changes every weight, so samples distinguish checkpoints
 /// without reading hundreds of gigabytes.
-pub(super) fn of(folder: &Path) -> Result<String, EngineError> {
+pub(super) fn hash_folder(folder: &Path) -> Result<String, EngineError> {
     let mut hasher = blake3::Hasher::new();
     let mut files = vec![folder.join("config.json")];
     files.extend(safetensors::files(folder)?);

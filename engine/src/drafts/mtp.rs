@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The MTP layer of the target's own checkpoint.
-pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<RecurrentSpec, EngineError> {
+pub fn from_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<RecurrentSpec, EngineError> {
     let layers = target.spec.layers.len();
     let Some(mtp) = &families::family(target.folder)?.mtp else {
         return Err(EngineError::Configuration(format!(

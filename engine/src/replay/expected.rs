@@ -52,13 +52,13 @@ impl Chances {
     }
 
     /// The target's probability of a token at a position of a slot's text, if it is known.
-    pub fn of(&self, slot: Slot, position: usize, token: u32) -> Option<f64> {
+    pub fn probability(&self, slot: Slot, position: usize, token: u32) -> Option<f64> {
         self.0.get(&(slot, position))?.get(&token).copied()
     }
 
     /// The expected number of accepted drafts in a round that offers these tokens, depth by depth.
     pub fn sum(&self, place: &ReplayPlace<'_>, offers: &[Vec<u32>]) -> f64 {
-        let chance = |position: usize, token: &u32| self.of(place.slot, position, *token);
+        let chance = |position: usize, token: &u32| self.probability(place.slot, position, *token);
         (place.position..)
             .zip(offers)
             .flat_map(|(position, tokens)| tokens.iter().filter_map(move |token| chance(position, token)))

@@ -212,7 +212,7 @@ impl Slots for Fake {
         let map = world.windows.as_mut().expect("window pages");
         map.change(changes)?;
         let pages = (0..self.capacity.pages as u32).map(PageId);
-        let in_use: BTreeSet<u32> = pages.filter_map(|page| Some(map.of(page)?.0)).collect();
+        let in_use: BTreeSet<u32> = pages.filter_map(|page| Some(map.window_page(page)?.0)).collect();
         // Contents of a window page without a page are lost.
         world.window_rows.retain(|row, _| in_use.contains(&(row / self.capacity.page_size as u32)));
         Ok(())
@@ -293,7 +293,7 @@ impl Prefill for Fake {
             let root = open.root;
             let position = open.prompt.len();
             let token = (root != NOT_FINITE).then(|| produced(root));
-            match Yield::of_prompt(token, position) {
+            match Yield::from_prompt(token, position) {
                 _ if chunk.next.is_some() => {}
                 token if runs_ahead => pending.push((at, token)),
                 token => first(at, token),

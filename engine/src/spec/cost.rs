@@ -116,7 +116,7 @@ impl Add for Cost {
 impl PassCost {
     /// The cost of tensors, each of which either is read by every pass or belongs to a routed
     /// expert. `chosen` is the share of experts that a row chooses.
-    fn of<'a>(tensors: impl IntoIterator<Item = &'a TensorSpec>, element: usize, chosen: f64) -> Self {
+    fn from_tensors<'a>(tensors: impl IntoIterator<Item = &'a TensorSpec>, element: usize, chosen: f64) -> Self {
         let mut cost = Self::default();
         let mut experts = ExpertCost { bytes: 0, weights: 0, chosen };
         for tensor in tensors {
@@ -142,11 +142,11 @@ impl PassCost {
     /// The cost of a layer.
     pub fn of_layer(layer: &LayerSpec, element: usize) -> Self {
         let chosen = layer.ffn.experts().map_or(0.0, |experts| experts.per_token as f64 / experts.experts as f64);
-        Self::of(layer.tensors("").all(), element, chosen)
+        Self::from_tensors(layer.tensors("").all(), element, chosen)
     }
 
     /// The cost of a matrix that is read as a whole.
-    fn of_matrix(outputs: usize, inputs: usize, element: usize) -> Self {
+    fn for_matrix(outputs: usize, inputs: usize, element: usize) -> Self {
         let weights = outputs as u64 * inputs as u64;
         Self { bytes: weights * element as u64, weights, experts: None }
     }
@@ -231,12 +231,12 @@ impl TargetSpec {
 
     /// The cost of its vocabulary head.
     pub fn vocabulary_cost(&self, element: usize) -> PassCost {
-        PassCost::of_matrix(self.head_rows, self.hidden, element)
+        PassCost::for_matrix(self.head_rows, self.hidden, element)
     }
 
     /// Bytes of all its weights in memory.
     pub fn weight_bytes(&self, element: usize) -> u64 {
-        let embedding = PassCost::of_matrix(self.vocabulary, self.hidden, element).bytes;
+        let embedding = PassCost::for_matrix(self.vocabulary, self.hidden, element).bytes;
         let head = if self.tied { self.vocabulary_cost(element).bytes } else { 0 };
         self.cost(element).all_bytes() - head + embedding
     }
@@ -306,8 +306,8 @@ impl DraftSpec {
 impl BlockSpec {
     fn cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         let layers = self.layers.iter().map(|layer| PassCost::of_layer(&layer.layer, element));
-        let norm = PassCost::of([&self.tensors(target.vocabulary).norm], element, 0.0);
-        layers.fold(norm + PassCost::of_matrix(self.head_rows, self.hidden(), element), Add::add)
+        let norm = PassCost::from_tensors([&self.tensors(target.vocabulary).norm], element, 0.0);
+        layers.fold(norm + PassCost::for_matrix(self.head_rows, self.hidden(), element), Add::add)
     }
 
     /// The features' projection, and the keys and values of every layer.
@@ -318,12 +318,12 @@ impl BlockSpec {
             AttentionTensors::Latent(latent) => vec![&latent.compress.weight],
             AttentionTensors::Delta(_) => Vec::new(),
         });
-        PassCost::of(tensors.reduce.all().chain([&tensors.context_norm]).chain(kept), element, 0.0)
+        PassCost::from_tensors(tensors.reduce.all().chain([&tensors.context_norm]).chain(kept), element, 0.0)
     }
 
     fn level_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         let markov = self.tensors(target.vocabulary).markov;
-        PassCost::of(markov.iter().flat_map(super::MarkovTensors::all), element, 0.0)
+        PassCost::from_tensors(markov.iter().flat_map(super::MarkovTensors::all), element, 0.0)
     }
 }
 
@@ -339,8 +339,8 @@ impl RecurrentSpec {
             VocabularySource::Embedding => target.head_rows,
         };
         PassCost::of_layer(&self.layer, element)
-            + PassCost::of(small.chain(projection), element, 0.0)
-            + PassCost::of_matrix(rows, hidden, element)
+            + PassCost::from_tensors(small.chain(projection), element, 0.0)
+            + PassCost::for_matrix(rows, hidden, element)
     }
 
     /// The cost of reducing the target's features, in the passes that do so: over prompts and
@@ -348,7 +348,7 @@ impl RecurrentSpec {
     fn extension_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         let tensors = self.tensors(target.vocabulary);
         let norms = tensors.joined_norm.iter().chain(&tensors.capture_norms);
-        PassCost::of(norms.chain(tensors.reduce.iter().flat_map(super::LinearTensors::all)), element, 0.0)
+        PassCost::from_tensors(norms.chain(tensors.reduce.iter().flat_map(super::LinearTensors::all)), element, 0.0)
     }
 
     /// Bytes of the draft's weights in memory, in addition to the target's.
@@ -398,7 +398,7 @@ impl ModelCost {
     }
 
     /// Minimum number of bytes that a round of a batch reads, with `context` tokens per request.
-    pub fn of_round(&self, shape: TreeShape, batch: usize, context: usize) -> u64 {
+    pub fn round_bytes(&self, shape: TreeShape, batch: usize, context: usize) -> u64 {
         self.passes(shape, batch, context, CountedShares::default()).into_iter().map(|pass| pass.bytes).sum::<f64>()
             as u64
     }

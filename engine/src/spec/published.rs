@@ -151,7 +151,9 @@ impl PublishedModel {
             head_rows: self.vocabulary,
             tied: self.tied,
             epsilon: EPSILON,
-            layers: (0..layers).map(|at| self.layer_at(at, self.ffn.of_fewer(layers, self.layers).at(at))).collect(),
+            layers: (0..layers)
+                .map(|at| self.layer_at(at, self.ffn.with_fewer_layers(layers, self.layers).at(at)))
+                .collect(),
         })
     }
 
@@ -348,7 +350,7 @@ fn attention(output: usize, input: usize, heads: Heads, rope: HeadRotation) -> A
 
 impl PublishedFfn {
     /// With the number of dense layers for a model that has `layers` of `all` layers.
-    fn of_fewer(self, layers: usize, all: usize) -> Self {
+    fn with_fewer_layers(self, layers: usize, all: usize) -> Self {
         match self {
             Self::Experts {
                 dense,

@@ -75,7 +75,7 @@ impl TargetSpec {
     /// # Errors
     /// A message about what cannot be split, as in SGLang.
     pub fn of_rank(&self, ranks: usize) -> Result<Self, String> {
-        let layers = self.layers.iter().map(|layer| layer.of_rank(ranks)).collect::<Result<_, _>>()?;
+        let layers = self.layers.iter().map(|layer| layer.split_over(ranks)).collect::<Result<_, _>>()?;
         Ok(Self { layers, head_rows: head_rows(self.vocabulary, ranks), ..self.clone() })
     }
 }
@@ -86,8 +86,8 @@ impl RecurrentSpec {
     /// # Errors
     /// A message about what cannot be split. SGLang runs drafts on the same ranks as targets, and
     /// refuses the same.
-    pub fn of_rank(&self, ranks: usize, splits_layer: bool) -> Result<Self, String> {
-        let layer = self.layer.of_rank(ranks)?;
+    pub fn split_over(&self, ranks: usize, splits_layer: bool) -> Result<Self, String> {
+        let layer = self.layer.split_over(ranks)?;
         let layer = if splits_layer { layer } else { self.layer.clone() };
         Ok(Self { layer, head_rows: head_rows(self.vocabulary, ranks), ..self.clone() })
     }
@@ -99,10 +99,10 @@ impl BlockSpec {
     ///
     /// # Errors
     /// As there.
-    pub fn of_rank(&self, ranks: usize, splits_layers: bool) -> Result<Self, String> {
-        let of_rank =
-            |layer: &BlockLayer| Ok::<_, String>(BlockLayer { layer: layer.layer.of_rank(ranks)?, ..layer.clone() });
-        let layers = self.layers.iter().map(of_rank).collect::<Result<_, _>>()?;
+    pub fn split_over(&self, ranks: usize, splits_layers: bool) -> Result<Self, String> {
+        let split =
+            |layer: &BlockLayer| Ok::<_, String>(BlockLayer { layer: layer.layer.split_over(ranks)?, ..layer.clone() });
+        let layers = self.layers.iter().map(split).collect::<Result<_, _>>()?;
         let layers = if splits_layers { layers } else { self.layers.clone() };
         Ok(Self { layers, head_rows: head_rows(self.vocabulary, ranks), ..self.clone() })
     }
@@ -115,8 +115,8 @@ impl DraftSpec {
     /// As [`RecurrentSpec::of_rank`].
     pub fn of_rank(&self, ranks: usize, splits_layers: bool) -> Result<Self, String> {
         match self {
-            Self::Recurrent(recurrent) => recurrent.of_rank(ranks, splits_layers).map(Self::Recurrent),
-            Self::Block(block) => block.of_rank(ranks, splits_layers).map(Self::Block),
+            Self::Recurrent(recurrent) => recurrent.split_over(ranks, splits_layers).map(Self::Recurrent),
+            Self::Block(block) => block.split_over(ranks, splits_layers).map(Self::Block),
             Self::Model(model) => {
                 let part = model.of_rank(ranks)?;
                 let layers = if splits_layers { part.layers } else { model.layers.clone() };
@@ -128,14 +128,14 @@ impl DraftSpec {
 }
 
 impl LayerSpec {
-    fn of_rank(&self, ranks: usize) -> Result<Self, String> {
+    fn split_over(&self, ranks: usize) -> Result<Self, String> {
         let attention = match &self.attention {
-            AttentionSpec::Grouped(grouped) => AttentionSpec::Grouped(grouped.of_rank(ranks)?),
+            AttentionSpec::Grouped(grouped) => AttentionSpec::Grouped(grouped.split_over(ranks)?),
             AttentionSpec::Latent(latent) => AttentionSpec::Latent(MultiHeadLatent {
                 heads: divided(latent.heads, ranks, "attention heads")?,
                 ..*latent
             }),
-            AttentionSpec::Delta(delta) => AttentionSpec::Delta(delta.of_rank(ranks)?),
+            AttentionSpec::Delta(delta) => AttentionSpec::Delta(delta.split_over(ranks)?),
         };
         let ffn = match &self.ffn {
             FfnSpec::Dense(dense) => {
@@ -165,7 +165,7 @@ impl LayerSpec {
 }
 
 impl GroupedQuery {
-    fn of_rank(&self, ranks: usize) -> Result<Self, String> {
+    fn split_over(&self, ranks: usize) -> Result<Self, String> {
         let heads = divided(self.heads, ranks, "attention heads")?;
         let key_value_heads = match self.key_value_heads {
             // Fewer heads than ranks are repeated: each rank holds the one that its query heads
@@ -181,7 +181,7 @@ impl GroupedQuery {
 }
 
 impl DeltaNet {
-    fn of_rank(&self, ranks: usize) -> Result<Self, String> {
+    fn split_over(&self, ranks: usize) -> Result<Self, String> {
         let mut delta = *self;
         delta.sizes.key_heads = divided(delta.sizes.key_heads, ranks, "key heads of linear attention")?;
         delta.sizes.value_heads = divided(delta.sizes.value_heads, ranks, "value heads of linear attention")?;

@@ -170,12 +170,12 @@ impl TextSpec {
         match self {
             Self::PromptLookup(_) => TreeShape::chain(PromptLookup::DRAFTS),
             Self::Suffix(rule) => TreeShape::chain(rule.max_tree_depth),
-            Self::Trie(_) => self.of_rows(TrieRule::ROWS, TrieRule::BREADTH),
+            Self::Trie(_) => self.shape_with_rows(TrieRule::ROWS, TrieRule::BREADTH),
         }
     }
 
     /// The shape of this many rows, the root included: a chain, or a tree of a maximum breadth.
-    pub fn of_rows(&self, rows: usize, breadth: usize) -> TreeShape {
+    pub fn shape_with_rows(&self, rows: usize, breadth: usize) -> TreeShape {
         let drafts = rows.saturating_sub(1);
         match self {
             Self::PromptLookup(_) | Self::Suffix(_) => TreeShape::chain(drafts),

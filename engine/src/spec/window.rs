@@ -97,7 +97,7 @@ mod tests {
         let windowed = whole.with_window(1024).expect("grouped attention");
         let bytes = |draft: &DraftSpec, context: usize| {
             let shape = schemas::tree::TreeShape::chain(3);
-            ModelCost::new(&target, Some(draft), 2).of_round(shape, 4, context)
+            ModelCost::new(&target, Some(draft), 2).round_bytes(shape, 4, context)
         };
         assert_eq!(bytes(&whole, 1000), bytes(&windowed, 1000));
         let row = whole.cache_row(2);

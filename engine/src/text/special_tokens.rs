@@ -25,10 +25,10 @@ impl TokenizerConfig {
     /// # Errors
     /// When a file exists but is not a JSON object.
     pub fn open(folder: &Folder) -> Result<Self, EngineError> {
-        Ok(Self::of(&object(folder, "tokenizer_config.json")?, &object(folder, "special_tokens_map.json")?))
+        Ok(Self::from_json(&object(folder, "tokenizer_config.json")?, &object(folder, "special_tokens_map.json")?))
     }
 
-    fn of(config: &Map<String, Value>, map: &Map<String, Value>) -> Self {
+    fn from_json(config: &Map<String, Value>, map: &Map<String, Value>) -> Self {
         // As in transformers: a file that lists its added tokens is complete.
         let complete = config.contains_key("added_tokens_decoder");
         let token = |name: &'static str| {
@@ -68,7 +68,7 @@ mod tests {
 
     fn read(config: &str, map: &str) -> TokenizerConfig {
         let object = |text: &str| serde_json::from_str(text).expect("an object");
-        TokenizerConfig::of(&object(config), &object(map))
+        TokenizerConfig::from_json(&object(config), &object(map))
     }
 
     #[test]

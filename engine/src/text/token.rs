@@ -15,7 +15,7 @@ pub struct TokenText {
 
 impl TokenText {
     /// The tokenizer's entry for the token; empty if it does not exist.
-    pub fn of(tokenizer: &Tokenizer, token: u32) -> Self {
+    pub fn from_tokenizer(tokenizer: &Tokenizer, token: u32) -> Self {
         let added = tokenizer.get_added_vocabulary().simple_id_to_token(token);
         let bytes = match (added, tokenizer.id_to_token(token)) {
             (Some(added), _) => added.into_bytes(),

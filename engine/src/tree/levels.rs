@@ -37,7 +37,7 @@ impl<'a> Levels<'a> {
             // A child of the least kept node could only tie with it, and loses, since it comes
             // later.
             let drafts = shape.drafts();
-            for place in best(self.pool.all(), self.pool.of(*shape), drafts) {
+            for place in best(self.pool.all(), self.pool.places_for(*shape), drafts) {
                 if last.contains(&place) {
                     needed[place - last.start] = true;
                 }

@@ -99,7 +99,7 @@ impl Pool {
     }
 
     /// Places of the proposals that a shape's own expansion makes, ascending.
-    pub fn of(&self, shape: TreeShape) -> Vec<usize> {
+    pub fn places_for(&self, shape: TreeShape) -> Vec<usize> {
         let last = shape.num_steps.min(self.ends.len());
         let end = last.checked_sub(1).map_or(0, |last| self.ends[last]);
         let mut within = vec![false; end];
@@ -114,7 +114,7 @@ impl Pool {
     /// Places of the drafts of a shape's tree, ascending. Since a proposal scores at most as high
     /// as its parent and comes after it, its parent is always kept with it.
     pub fn kept(&self, shape: TreeShape) -> Vec<usize> {
-        let mut kept = best(&self.proposals, self.of(shape), shape.drafts());
+        let mut kept = best(&self.proposals, self.places_for(shape), shape.drafts());
         kept.sort_unstable();
         kept
     }

@@ -21,7 +21,7 @@ pub enum RequiredTree {
 
 /// Number of tokens of `text`, which follows the root, that the tree of a shape accepts.
 pub fn accepted(pool: &Pool, shape: TreeShape, text: &[u32]) -> usize {
-    let (places, pool) = (pool.of(shape), pool.all());
+    let (places, pool) = (pool.places_for(shape), pool.all());
     let drafts = shape.drafts();
     trail(pool, &places, text).into_iter().take_while(|place| rank(pool, &places, *place) < drafts).count()
 }

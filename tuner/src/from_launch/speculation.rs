@@ -141,7 +141,7 @@ fn shape_of_flags(launch: &Launch, draft: &LaunchDraft) -> Option<TreeShape> {
         NodeSource::Text(text) => {
             let rule = TextSpec::named(&draft.algorithm).filter(|_| text.branches)?;
             let breadth = number(Key::SpeculativeNgramMaxBfsBreadth).unwrap_or(TrieRule::BREADTH);
-            let shape = rule.of_rows(rows.unwrap_or(TrieRule::ROWS), breadth);
+            let shape = rule.shape_with_rows(rows.unwrap_or(TrieRule::ROWS), breadth);
             rule.nodes().check(shape).is_ok().then_some(shape)
         }
     }

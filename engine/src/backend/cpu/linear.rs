@@ -56,7 +56,7 @@ impl CpuLinear {
 
     /// A layer with this weight and no bias.
     #[cfg(test)]
-    pub fn of(weight: kernels::reference::Matrix) -> Self {
+    pub fn from_weight(weight: kernels::reference::Matrix) -> Self {
         Self { weights: LinearWeights { weight, bias: None }, inputs: None }
     }
 

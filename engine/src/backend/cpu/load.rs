@@ -147,7 +147,8 @@ fn capacity(
     let page = CpuBackend::page_bytes(target, draft, options.page_size);
     let share = memory::available().map(|bytes| (bytes as f64 * options.mem_fraction_static) as u64);
     let each = target.spec().state().bytes(ELEMENT);
-    let states = StatePlaces::within(share, StateOptions::of(options), options.max_running_requests, each, wanted)?;
+    let states =
+        StatePlaces::within(share, StateOptions::from_engine(options), options.max_running_requests, each, wanted)?;
     let share = share.map(|share| share.saturating_sub(states.bytes));
     let prefill_chunk = options.chunked_prefill_size.max(1);
     let needs = target.spec().window().map(|window| WindowNeeds {

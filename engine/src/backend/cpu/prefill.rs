@@ -91,7 +91,7 @@ impl CpuBackend {
                 let logits = if chunk.next.is_none() { logits.next() } else { None };
                 let position = chunk.start + chunk.tokens.len();
                 let first = logits.map(|logits| produce(logits, &state.sampling, adjuster.as_mut(), position));
-                first.map(|first| Yield::of_prompt(first, position))
+                first.map(|first| Yield::from_prompt(first, position))
             })
             .collect();
         self.slots.put_back(chunks.iter().map(|chunk| chunk.slot), adjusters);
@@ -107,7 +107,7 @@ impl CpuBackend {
             .iter()
             .zip(&states)
             .zip(&lasts)
-            .map(|((chunk, state), last)| self.of_prompt(chunk, state, &pass, *last))
+            .map(|((chunk, state), last)| self.prompt_logprobs(chunk, state, &pass, *last))
             .collect();
 
         let (mut states_behind, mut width) = (Vec::new(), 0);
@@ -153,7 +153,7 @@ impl CpuBackend {
 
     /// Log-probabilities of the tokens after the rows of a piece, as far as the request wants them.
     /// `last` is the piece's last row in the pass.
-    fn of_prompt(
+    fn prompt_logprobs(
         &self,
         chunk: &PrefillChunk<'_>,
         state: &SlotState,

@@ -36,7 +36,7 @@ impl CpuBackend {
             let last = last_rows(&row, chunk, state)?;
             let count = chunk.tokens.len();
             for (from, width, rows) in [(features, row.features, 0..count), (&pass.hidden, row.last, last)] {
-                to.extend(from[of(first, &rows, width)].iter().flat_map(|value| value.to_le_bytes()));
+                to.extend(from[value_range(first, &rows, width)].iter().flat_map(|value| value.to_le_bytes()));
             }
             first += count;
         }
@@ -59,8 +59,8 @@ impl CpuBackend {
             let last = last_rows(&row, chunk, state)?;
             let count = chunk.tokens.len();
             let features = if row.last == 0 { &mut hidden } else { &mut captured };
-            from = decode(from, &mut features[of(first, &(0..count), row.features)])?;
-            from = decode(from, &mut hidden[of(first, &last, row.last)])?;
+            from = decode(from, &mut features[value_range(first, &(0..count), row.features)])?;
+            from = decode(from, &mut hidden[value_range(first, &last, row.last)])?;
             first += count;
         }
         if from.is_empty() { Ok(PassOutput { hidden, captured }) } else { Err(not_as_many()) }
@@ -76,8 +76,8 @@ fn last_rows(row: &StateRow, chunk: &PrefillChunk<'_>, state: &SlotState) -> Res
     }
 }
 
-/// Byte range of these rows, each `bytes` wide, after those of earlier pieces.
-fn of(first: usize, rows: &Range<usize>, bytes: usize) -> Range<usize> {
+/// Range of the values of these rows, each `bytes` wide, after those of earlier pieces.
+fn value_range(first: usize, rows: &Range<usize>, bytes: usize) -> Range<usize> {
     let width = bytes / ELEMENT;
     (first + rows.start) * width..(first + rows.end) * width
 }

@@ -109,7 +109,7 @@ impl CudaBackend {
             for (row, (PendingToken { piece, position, logprobs }, id)) in tokens.into_iter().zip(ids).enumerate() {
                 let logprobs = logprobs.map(|best| self.described(&staging.described, row, best));
                 let token = (id != NOT_FINITE).then_some(ProducedToken { id: id as u32, logprobs });
-                first(piece, Yield::of_prompt(token, position));
+                first(piece, Yield::from_prompt(token, position));
             }
         }
         Ok(())

@@ -118,7 +118,7 @@ impl RankGroup {
     ) -> Result<Self, EngineError> {
         let (mail, link) = Mail::open(&devices.iter().map(|(device, _)| device.clone()).collect::<Vec<_>>())?;
         let alarm = mail[0].alarm().clone();
-        let meetings = Meeting::of(devices.len(), &alarm);
+        let meetings = Meeting::for_ranks(devices.len(), &alarm);
         let names: Vec<String> = devices.iter().map(|(_, name)| name.clone()).collect();
         let ranks = names.iter().enumerate().map(|(rank, name)| RankThread::start(rank, name));
         let ranks = ranks.collect::<Result<Vec<_>, _>>()?;

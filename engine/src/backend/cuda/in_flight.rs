@@ -60,7 +60,7 @@ impl CudaBackend {
         };
         let adjusted = self.adjusted(round.slots);
         // With requests that the host adjusts, the round is split for the host's work instead.
-        let parts = (self.times_parts && adjusted.is_empty()).then(|| RoundPart::of(round.shape, leaves));
+        let parts = (self.times_parts && adjusted.is_empty()).then(|| RoundPart::for_shape(round.shape, leaves));
         let of_parts =
             |parts: &[RoundPart]| parts.iter().map(|part| GraphKey { part: Some(*part), ..key }).collect::<Vec<_>>();
         let (keys, later) = match parts {

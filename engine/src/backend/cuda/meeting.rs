@@ -34,7 +34,7 @@ struct MeetingState {
 
 impl Meeting {
     /// One for each of this many ranks. Waiting ranks stop with an error when the alarm rings.
-    pub fn of(ranks: usize, alarm: &Alarm) -> Vec<Self> {
+    pub fn for_ranks(ranks: usize, alarm: &Alarm) -> Vec<Self> {
         let state = MeetingState { brought: (0..ranks).map(|_| None).collect(), seen: None };
         let table = Arc::new(MeetingTable { state: Mutex::new(state), changed: Condvar::new(), alarm: alarm.clone() });
         (0..ranks).map(|rank| Self { share: Share { rank, ranks }, table: table.clone() }).collect()

@@ -23,7 +23,7 @@ impl RoundPart {
     pub const ALL: [Self; 3] = [Self::Draft, Self::Verify, Self::Extend];
 
     /// The parts that do something in a round of this shape.
-    pub fn of(shape: TreeShape, keep_pending: bool) -> &'static [Self] {
+    pub fn for_shape(shape: TreeShape, keep_pending: bool) -> &'static [Self] {
         match (shape.is_off(), keep_pending) {
             (false, _) => &Self::ALL,
             (true, true) => &[Self::Verify, Self::Extend],

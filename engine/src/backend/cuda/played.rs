@@ -48,7 +48,7 @@ impl PlayedTables {
 
     /// What the kernels of a shape's round read; `None` for no speculation. `places` are those of
     /// the slots.
-    pub fn of<'a>(&'a self, shape: TreeShape, places: Slice<'a>) -> Option<Played<'a>> {
+    pub fn for_shape<'a>(&'a self, shape: TreeShape, places: Slice<'a>) -> Option<Played<'a>> {
         let at = self.shapes.iter().position(|known| *known == shape)?;
         let bytes = self.accepted.bytes() / self.shapes.len();
         Some(Played { accepted: self.accepted.range(at * bytes..(at + 1) * bytes), places })

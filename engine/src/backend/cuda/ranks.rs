@@ -130,7 +130,7 @@ mod tests {
     fn all_see_what_all_bring_time_after_time() {
         let alarm = alarm();
         std::thread::scope(|scope| {
-            for meeting in Meeting::of(3, &alarm) {
+            for meeting in Meeting::for_ranks(3, &alarm) {
                 scope.spawn(move || {
                     for time in 0..200 {
                         let rank = meeting.share().rank;
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn who_waits_in_vain_is_let_go() {
         let alarm = alarm();
-        let meeting = Meeting::of(2, &alarm).remove(1);
+        let meeting = Meeting::for_ranks(2, &alarm).remove(1);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(move || meeting.agree(1));
             alarm.ring();

@@ -58,7 +58,7 @@ impl States {
     }
 
     /// Matrices and history of a place.
-    fn of(&self, place: usize) -> [Slice<'_>; 2] {
+    fn state_at(&self, place: usize) -> [Slice<'_>; 2] {
         let (matrix, history) = (self.layout.recurrent * size_of::<f32>(), self.layout.history * self.element);
         [
             self.matrices.range(place * matrix..(place + 1) * matrix),
@@ -68,11 +68,11 @@ impl States {
 
     /// Makes the state of a place that of an empty sequence.
     pub fn reset(&self, device: &Device, place: usize) -> Result<(), DeviceError> {
-        self.of(place).into_iter().try_for_each(|part| device.fill(part, 0))
+        self.state_at(place).into_iter().try_for_each(|part| device.fill(part, 0))
     }
 
     /// Copies the state of a place to another.
     pub fn copy(&self, device: &Device, from: usize, to: usize) -> Result<(), DeviceError> {
-        self.of(from).into_iter().zip(self.of(to)).try_for_each(|(from, to)| device.copy(to, from))
+        self.state_at(from).into_iter().zip(self.state_at(to)).try_for_each(|(from, to)| device.copy(to, from))
     }
 }

@@ -17,7 +17,7 @@ impl Machine {
     /// Runs the target over the trees according to the plan, and accepts along its tokens.
     pub(super) fn verify(&self, verifying: Verifying<'_>) -> Result<(), DeviceError> {
         let Verifying { memory, shape, batch, tree, .. } = verifying;
-        let own = VerifyPlan::of(shape, batch, &self.cost);
+        let own = VerifyPlan::for_batch(shape, batch, &self.cost);
         let plan = self.verify_plan.filter(|_| own != VerifyPlan::LikeliestNodes).unwrap_or(own);
         // A second pass would have to continue from states of nodes, which are not kept.
         let plan = match plan {
@@ -109,7 +109,7 @@ impl Machine {
             tree,
             simulate: options.simulate,
             seed: self.slots.seed.slice(),
-            played: self.played.as_ref().and_then(|played| played.of(shape, self.slots.played.slice())),
+            played: self.played.as_ref().and_then(|played| played.for_shape(shape, self.slots.played.slice())),
         }
     }
 

@@ -26,7 +26,7 @@ impl CudaBackend {
         let pages: BTreeSet<PageId> = changes.iter().map(|change| change.page).collect();
         let words: Vec<i32> = pages
             .into_iter()
-            .flat_map(|page| [page.0 as i32, map.of(page).map_or(-1, |window| window.0 as i32)])
+            .flat_map(|page| [page.0 as i32, map.window_page(page).map_or(-1, |window| window.0 as i32)])
             .collect();
         for words in words.chunks(2 * TOGETHER) {
             let staging = &mut self.window_staging;

@@ -142,7 +142,7 @@ pub fn shape(
                  {min_breadth}: raise the one or lower the other"
             )));
         }
-        let shape = rule.of_rows(rows.unwrap_or(TrieRule::ROWS), breadth);
+        let shape = rule.shape_with_rows(rows.unwrap_or(TrieRule::ROWS), breadth);
         return rule.nodes().check(shape).map(|()| shape).map_err(wrong);
     }
     let rows = rows.or(steps.map(|steps| steps.saturating_add(1))).unwrap_or(default.num_draft_tokens);

@@ -77,7 +77,7 @@ impl TextGroup<'_> {
         Ok((marked.iter().zip(&requested).zip(&sampled))
             .map(|((marked, place), sampled)| {
                 marked.nodes(place.text, |depth, token| {
-                    sampled.then(|| chances.of(place.slot, place.position + depth, token))?
+                    sampled.then(|| chances.probability(place.slot, place.position + depth, token))?
                 })
             })
             .collect())

@@ -122,7 +122,7 @@ fn a_round_reads_weights_once_a_pass_and_caches_of_all_requests() {
             .expect("its description");
         let cost = ModelCost::new(&target, Some(&facts), 4);
         let shape = shape.parse().expect("a shape");
-        assert_eq!(cost.of_round(shape, batch, context), 4 * expected, "{head} {shape}");
+        assert_eq!(cost.round_bytes(shape, batch, context), 4 * expected, "{head} {shape}");
     }
     // Attention: 128 → 128 + 64 + 64, back to 128; feed-forward: three matrices of 128 × 384; two
     // norms. Then the final norm and the tied head.

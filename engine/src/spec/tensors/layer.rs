@@ -189,14 +189,14 @@ impl GroupedQuery {
             sinks: self
                 .sinks
                 .then(|| TensorSpec::vector(format!("{prefix}.sinks"), self.heads, Role::Attention, TensorSplit::Rows)),
-            cache_scales: (self.cache == CacheFormat::Fp8).then(|| CacheScaleNames::of(prefix)),
+            cache_scales: (self.cache == CacheFormat::Fp8).then(|| CacheScaleNames::for_prefix(prefix)),
         }
     }
 }
 
 impl CacheScaleNames {
     /// As compressed-tensors, ModelOpt and SGLang's own module name them.
-    fn of(prefix: &str) -> Self {
+    fn for_prefix(prefix: &str) -> Self {
         let named = |names: [&str; 3]| names.map(|name| format!("{prefix}.{name}")).to_vec();
         Self {
             keys: named(["k_scale", "k_proj.k_scale", "attn.k_scale"]),

@@ -111,7 +111,7 @@ impl Delta {
             let of = |width: usize| sequence.rows.start * width..sequence.rows.end * width;
             let mixed = &mixed[of(channels)];
             let gates = (&decay[of(heads)], &beta[of(heads)]);
-            let (history, matrices) = states.of(sequence.place);
+            let (history, matrices) = states.state_at(sequence.place);
             let convolved = delta_convolution(&self.sizes, mixed, &sequence.parents, history, &self.convolution);
             let read = delta_rows(&self.sizes, &convolved, gates, (&self.decay_rate, &self.decay_offset));
             let parents = &sequence.parents;
@@ -130,7 +130,7 @@ impl Delta {
 
 impl CpuDeltaStates {
     /// History and matrices of a state.
-    fn of(&mut self, place: usize) -> (&mut [f32], &mut [f32]) {
+    fn state_at(&mut self, place: usize) -> (&mut [f32], &mut [f32]) {
         let (history, state) = (self.sizes.history(), self.sizes.state());
         (&mut self.histories[place * history..][..history], &mut self.matrices[place * state..][..state])
     }
@@ -143,7 +143,7 @@ impl CpuDeltaStates {
         let (sequence, mixed, rows) = self.verified.swap_remove(found);
         let path: Vec<usize> = path.iter().map(|row| row - sequence.rows.start).collect();
         let sizes = self.sizes;
-        let (history, matrices) = self.of(place);
+        let (history, matrices) = self.state_at(place);
         // Verifying left the state as it was, so the accepted rows run once more to change it.
         delta_commit(&sizes, &rows, &path, matrices);
         delta_history(&sizes, &mixed, &path, history);
@@ -151,7 +151,7 @@ impl CpuDeltaStates {
 
     /// Makes a state that of an empty sequence.
     pub fn reset(&mut self, place: usize) {
-        let (history, matrices) = self.of(place);
+        let (history, matrices) = self.state_at(place);
         history.fill(0.0);
         matrices.fill(0.0);
     }

@@ -89,7 +89,9 @@ mod tests {
         Markov {
             embedding: Matrix::new(2, 1, vec![0.5, -1.0]),
             head: Matrix::new(1, 1, vec![2.0]),
-            cell: cell.map(|(outputs, inputs, weights)| CpuLinear::of(Matrix::new(outputs, inputs, weights.to_vec()))),
+            cell: cell.map(|(outputs, inputs, weights)| {
+                CpuLinear::from_weight(Matrix::new(outputs, inputs, weights.to_vec()))
+            }),
             spec: MarkovSpec { rank: 1, kind },
         }
     }
