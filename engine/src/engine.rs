@@ -259,11 +259,12 @@ impl Engine {
     }
 
     /// Replay: what trees of these shapes would accept along texts, without running rounds.
-    /// Returns, for each text in the given order, one [`ShapeAcceptance`] per shape, as a run of that
-    /// text with that shape would have counted it. For drafts that are looked up in texts, that is
-    /// a run of all texts one after the other ([`TextHistory::Cold`](crate::TextHistory::Cold)).
-    /// Shapes need not be prepared. Only while idle; the prefix cache is cleared. `progress`
-    /// receives the progress and may cancel the replay, which then returns `None`.
+    /// Returns, for each text in the given order, one [`ShapeAcceptance`] per shape, as a run of
+    /// that text with that shape would have counted it. For drafts that are looked up in texts,
+    /// that is a run of all texts one after the other
+    /// ([`TextHistory::Cold`](crate::TextHistory::Cold)). Shapes need not be prepared. Only while
+    /// idle; the prefix cache is cleared. `progress` receives the progress and may cancel the
+    /// replay, which then returns `None`.
     ///
     /// # Errors
     /// When a request is running, a text cannot have been produced by this engine, a shape is

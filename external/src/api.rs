@@ -270,7 +270,7 @@ impl Api {
     /// When the server refuses it, the stream ends early, or `interrupted` is set.
     pub fn generate(&self, request: &Generate<'_>, interrupted: &AtomicBool) -> Result<Generated, ServerError> {
         let sent = Instant::now();
-        let mut times = Times { sent, first: None, last: Duration::ZERO, tokens: 0, interrupted };
+        let mut times = TokenTimes { sent, first: None, last: Duration::ZERO, tokens: 0, interrupted };
         let (path, mut generated) = match self.kind {
             ApiKind::Sglang => sglang::generate(&self.address, request, &mut times)?,
             ApiKind::Vllm => {
@@ -330,7 +330,7 @@ impl Generated {
 }
 
 /// Arrival times of tokens.
-struct Times<'a> {
+struct TokenTimes<'a> {
     sent: Instant,
     first: Option<Duration>,
     last: Duration,
@@ -339,7 +339,7 @@ struct Times<'a> {
     interrupted: &'a AtomicBool,
 }
 
-impl Times<'_> {
+impl TokenTimes<'_> {
     fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }

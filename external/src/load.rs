@@ -66,7 +66,7 @@ pub fn run(
         LoadArrivals::Closed(batch) => *batch,
         LoadArrivals::Open(_) => MOST_UNDER_WAY,
     };
-    let shared = Shared {
+    let shared = LoadState {
         api,
         requests,
         arrivals,
@@ -89,7 +89,7 @@ pub fn run(
     }
 }
 
-struct Shared<'a> {
+struct LoadState<'a> {
     api: &'a Api,
     requests: &'a [Generate<'a>],
     arrivals: &'a LoadArrivals,
@@ -101,7 +101,7 @@ struct Shared<'a> {
     outcome: Mutex<(Observed, Option<ServerError>)>,
 }
 
-impl Shared<'_> {
+impl LoadState<'_> {
     /// Sends one request after another.
     fn send(&self) {
         while !self.is_over() {

@@ -20,7 +20,7 @@ use crate::{
 
 pub use self::{
     drafts::{OneDraft, OneWorkload, SweepDraft},
-    engine::{Acceptance, EngineSettings, Models, cuda_name},
+    engine::{Acceptance, EngineSettings, SweepModels, cuda_name},
     search::{Capture, Metric, Objective, Search, StrategyName, Until},
     space::{KnobLists, Space},
     system::{SIMULATED_LENGTH, SystemKind, SystemSettings, is_server_address},
@@ -33,7 +33,7 @@ pub use self::{
 #[serde(deny_unknown_fields)]
 pub struct SweepFile {
     /// The models.
-    pub models: Models,
+    pub models: SweepModels,
     /// Several drafts that race against one another, in place of `models.draft` and
     /// `models.algorithm`. The engine is loaded, or a server started, for one draft after the
     /// other.

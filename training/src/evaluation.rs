@@ -39,7 +39,7 @@ pub fn replay(
 ) -> Result<Option<Vec<AcceptedTokens>>, TrainingError> {
     let mut progress = |_| if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let replayed = engine.replay(texts, &[shape], &mut progress)?;
-    let accepted = |one: Vec<engine::Acceptance>| {
+    let accepted = |one: Vec<engine::ShapeAcceptance>| {
         // One shape is replayed, so there is at most one result per text.
         one.into_iter().next().map_or_else(AcceptedTokens::default, |one| AcceptedTokens {
             counted: Counted { tokens: one.output_tokens as u64, rounds: one.rounds as u64 },

@@ -23,8 +23,8 @@ use launch::{Launch, Options, Parsed, Variables, parse};
 use schemas::{
     engines::Engine,
     sweep::{
-        Batch, Capture, EngineSettings, KnobLists, Models, Objective, SIMULATED_LENGTH, Search, Space, StrategyName,
-        SweepArrivals, SweepFile, SystemKind, SystemSettings, Until, Workload,
+        Batch, Capture, EngineSettings, KnobLists, Objective, SIMULATED_LENGTH, Search, Space, StrategyName,
+        SweepArrivals, SweepFile, SweepModels, SystemKind, SystemSettings, Until, Workload,
     },
     text::Source,
     tree::{NodeSource, TreeShape},
@@ -159,7 +159,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &LaunchOverrides) -> R
     let program = LaunchProgram { env: with_inherited(program.env, wanted), ..program };
     let from_folder = |model: &str| in_folder(program.folder.as_deref(), model);
     let file = SweepFile {
-        models: Models {
+        models: SweepModels {
             target: from_folder(&target),
             draft: match &wanted.draft {
                 Some(draft) => draft.path.clone(),

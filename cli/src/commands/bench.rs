@@ -65,7 +65,7 @@ pub struct Arguments {
     /// budget of verified rows per request, and @accept-length to simulate acceptance; default: the
     /// shape of the engine flags
     #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
-    shapes: Vec<Trial>,
+    shapes: Vec<BenchShape>,
     /// Requests that run together; several sizes are measured in turn
     #[arg(long, value_name = "N,…", value_delimiter = ',', required_unless_present = "rollout")]
     batch_size: Vec<usize>,
@@ -121,12 +121,12 @@ pub struct Arguments {
 
 /// A shape, and its simulated accept length.
 #[derive(Clone, Copy, Debug)]
-struct Trial {
+struct BenchShape {
     shape: TreeShape,
     simulate: Option<f32>,
 }
 
-impl FromStr for Trial {
+impl FromStr for BenchShape {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -174,7 +174,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let mut trials = arguments.shapes.clone();
     if trials.is_empty() {
         let simulate = options.simulated.as_ref().and_then(Simulated::length);
-        trials.push(Trial { shape: options.policy.shape(largest), simulate });
+        trials.push(BenchShape { shape: options.policy.shape(largest), simulate });
     }
     options.policy = ShapePolicy::fixed(trials[0].shape);
     let begin = Instant::now();
@@ -193,7 +193,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 fn measure(
     engine: &mut Engine,
     arguments: &Arguments,
-    trials: &[Trial],
+    trials: &[BenchShape],
     drafts: Option<&Drafts>,
     startup: Duration,
 ) -> anyhow::Result<()> {
@@ -205,7 +205,7 @@ fn measure(
     if !arguments.json {
         terminal::print(HEADER)?;
     }
-    for Trial { shape, simulate } in trials {
+    for BenchShape { shape, simulate } in trials {
         let played = drafts.map(|drafts| drafts.played(&[*shape])).transpose()?.flatten();
         let simulated = played.map(|played| Simulated::Played(Arc::new(played)));
         engine.simulate_acceptance(simulated.or(simulate.map(Simulated::Length)))?;

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
-use schemas::{sweep::Models, text::Source};
+use schemas::{sweep::SweepModels, text::Source};
 use tuner::{
     running::{
         self, Connected, DescribedFile, RunningEnd, RunningMeasurement, RunningProgress,
@@ -39,7 +39,7 @@ pub struct RunningInputs {
     /// Folder of the checkpoint with the tokenizer; `None` to use the one that the server names.
     pub model: Option<PathBuf>,
     /// The models of a sweep file, which the server should serve.
-    pub models: Option<Models>,
+    pub models: Option<SweepModels>,
     /// The settings; their URLs are filled in.
     pub requested: RunningSettings,
     /// Folder of the results.
@@ -192,7 +192,7 @@ fn describe(connected: &mut Connected, launch: Option<&Source>) -> anyhow::Resul
 }
 
 /// Checks that a server serves the target of a sweep file.
-fn same_model(models: &Models, server: &RunningServer) -> anyhow::Result<()> {
+fn same_model(models: &SweepModels, server: &RunningServer) -> anyhow::Result<()> {
     let Some(runs) = server.setting("model") else { return Ok(()) };
     let name = |path: &str| {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
@@ -215,7 +215,7 @@ fn same_model(models: &Models, server: &RunningServer) -> anyhow::Result<()> {
 }
 
 /// A note if the sweep file names a draft and the server runs none.
-fn without_draft(models: &Models, server: &RunningServer) -> Option<String> {
+fn without_draft(models: &SweepModels, server: &RunningServer) -> Option<String> {
     let names_one = !models.draft.is_empty() && server.speculates == Some(false);
     names_one.then(|| {
         format!(

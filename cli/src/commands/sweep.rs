@@ -133,7 +133,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let shard = jobs::shard(arguments.shard)?;
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, shard));
     let again = again(&arguments, &out, shard);
-    let job = Job {
+    let job = SweepJob {
         file,
         folder,
         source,
@@ -154,7 +154,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 /// A sweep with everything that a command line says of it.
-pub(super) struct Job<'a> {
+pub(super) struct SweepJob<'a> {
     /// What is measured.
     pub file: SweepFile,
     /// Folder to which its paths refer.
@@ -202,9 +202,21 @@ impl From<Exit> for MeasuredSweep {
 ///
 /// # Errors
 /// When its inputs are wrong, or nothing could be measured.
-pub(super) fn measure(job: Job<'_>) -> anyhow::Result<MeasuredSweep> {
-    let Job { file, folder, source, out, resume, dry_run, shard, device, keep_states, again, words, check_version } =
-        job;
+pub(super) fn measure(job: SweepJob<'_>) -> anyhow::Result<MeasuredSweep> {
+    let SweepJob {
+        file,
+        folder,
+        source,
+        out,
+        resume,
+        dry_run,
+        shard,
+        device,
+        keep_states,
+        again,
+        words,
+        check_version,
+    } = job;
     let file =
         sweep_inputs::resolve(file, &folder, &source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     // Before models are loaded, which takes long.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Counters, Generate, Generated, Metrics, ServerInfo, Times, whole};
+use super::{Counters, Generate, Generated, Metrics, ServerInfo, TokenTimes, whole};
 use crate::{ServerError, http::Address};
 
 /// In some versions `/health` generates a token, so `/ready` is used if it exists.
@@ -44,7 +44,7 @@ pub(super) fn counters(metrics: &Metrics) -> Counters {
 pub(super) fn generate(
     address: &Address,
     request: &Generate<'_>,
-    times: &mut Times<'_>,
+    times: &mut TokenTimes<'_>,
 ) -> Result<(&'static str, Generated), ServerError> {
     let path = "/generate";
     let mut generated = Generated::empty();

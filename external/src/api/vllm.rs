@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Counters, Generate, Generated, Metrics, ServerInfo, Times, whole};
+use super::{Counters, Generate, Generated, Metrics, ServerInfo, TokenTimes, whole};
 use crate::{ServerError, http::Address};
 
 pub(super) fn info(address: &Address, listed: ServerInfo) -> Result<ServerInfo, ServerError> {
@@ -41,7 +41,7 @@ pub(super) fn generate(
     address: &Address,
     request: &Generate<'_>,
     model: &str,
-    times: &mut Times<'_>,
+    times: &mut TokenTimes<'_>,
 ) -> Result<(&'static str, Generated), ServerError> {
     let path = "/v1/completions";
     let mut generated = Generated::empty();

@@ -1,6 +1,6 @@
 //! Describes what a sweep measured, from its sweep file.
 
-use schemas::sweep::{Metric, Models, Objective, SweepDraft, SweepFile, Workload};
+use schemas::sweep::{Metric, Objective, SweepDraft, SweepFile, SweepModels, Workload};
 
 use super::Sweep;
 use crate::{figures, names};
@@ -39,7 +39,7 @@ impl Sweep {
 
 /// The drafts with their algorithms; of several, each after its name.
 fn drafts(file: &SweepFile) -> String {
-    let one = |name: &str, models: &Models| match (name, models.draft.as_str()) {
+    let one = |name: &str, models: &SweepModels| match (name, models.draft.as_str()) {
         ("", path) => format!("{path} ({})", models.algorithm),
         (name, "") => format!("{name} ({})", models.algorithm),
         (name, path) => format!("{name}: {path} ({})", models.algorithm),
@@ -47,8 +47,8 @@ fn drafts(file: &SweepFile) -> String {
     file.each_draft().iter().map(|each| one(&each.name, &each.file.models)).collect::<Vec<_>>().join("; ")
 }
 
-fn dtype(models: &Models) -> String {
-    let Models { dtype, quantization, fp8_compute, kv_cache_dtype, .. } = models;
+fn dtype(models: &SweepModels) -> String {
+    let SweepModels { dtype, quantization, fp8_compute, kv_cache_dtype, .. } = models;
     let weights = quantization.as_ref().map(|name| format!("weights quantised to {name} when loaded"));
     let compute = match fp8_compute.as_deref() {
         Some("products") => {

@@ -9,7 +9,8 @@ use crate::{toml_file::FieldError, tree::NodeSource};
 /// Target and draft.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Models {
+#[schemars(rename = "Models")]
+pub struct SweepModels {
     /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging
     /// Face cache.
     #[serde(default)]
@@ -94,7 +95,7 @@ pub struct EngineSettings {
     pub capture_sizes: Vec<usize>,
 }
 
-impl Models {
+impl SweepModels {
     /// Whether no draft has to be given: the target's own MTP layer drafts, as in SGLang, or drafts
     /// are looked up in texts.
     pub fn needs_no_draft(&self) -> bool {

@@ -40,7 +40,7 @@ pub struct Parameters {
 /// How an API specifies the number of tokens to generate: the first of these names that is present
 /// counts.
 #[derive(Clone, Copy, Debug)]
-pub struct Lengths {
+pub struct LengthParameter {
     /// The names.
     pub names: &'static [&'static str],
     /// The minimum number of tokens: 0 if a response may consist of the prompt's log-probabilities
@@ -58,7 +58,7 @@ impl Parameters {
         fields: &mut Fields,
         facts: &WorkerFacts,
         defaults: &GenerationConfig,
-        lengths: Lengths,
+        lengths: LengthParameter,
     ) -> Result<Self, ApiError> {
         let mut number = |name: &str, most: f64, default: Option<f32>, neutral: f32| {
             let given = fields.number(name, 0.0..=most)?.map(|number| number as f32);
@@ -195,7 +195,7 @@ fn bias(fields: &mut Fields, vocabulary: usize) -> Result<Vec<(u32, f32)>, ApiEr
     given.iter().map(one).collect()
 }
 
-fn stop_conditions(fields: &mut Fields, lengths: Lengths) -> Result<StopConditions, ApiError> {
+fn stop_conditions(fields: &mut Fields, lengths: LengthParameter) -> Result<StopConditions, ApiError> {
     let mut max_new_tokens = None;
     for name in lengths.names {
         let most =

@@ -6,7 +6,7 @@
 //! which the body is a call in JSON. The first header starts where the prompt ends, after
 //! `<|start|>assistant`.
 
-use super::tools::{CHANNEL, Call, CallPiece, MESSAGE, ShownCall, beginning};
+use super::tools::{CHANNEL, CallPiece, MESSAGE, ShownCall, ToolCall, beginning};
 
 /// Starts a header.
 const START: &str = "<|start|>";
@@ -167,17 +167,17 @@ impl HarmonyStream {
 }
 
 /// Splits a complete response into reasoning, content and calls.
-pub fn split(answer: &str, functions: Vec<String>, most_calls: usize) -> (String, String, Vec<Call>) {
+pub fn split(answer: &str, functions: Vec<String>, most_calls: usize) -> (String, String, Vec<ToolCall>) {
     let mut stream = HarmonyStream::new(functions, most_calls);
     let (mut reasoning, mut shown) = stream.push(answer);
     let (last_reasoning, last) = stream.finish();
     reasoning.push_str(&last_reasoning);
     shown.content.push_str(&last.content);
     shown.calls.extend(last.calls);
-    let mut calls: Vec<Call> = Vec::new();
+    let mut calls: Vec<ToolCall> = Vec::new();
     for CallPiece { number, name, arguments } in shown.calls {
         if let Some(name) = name {
-            calls.push(Call { name, arguments: String::new() });
+            calls.push(ToolCall { name, arguments: String::new() });
         }
         if let Some(call) = calls.get_mut(number) {
             call.arguments.push_str(&arguments);
@@ -192,7 +192,7 @@ mod tests {
 
     fn check(answer: &str, most_calls: usize, reasoning: &str, content: &str, calls: &[(&str, &str)]) {
         let functions = || vec!["weather".to_owned(), "time".to_owned()];
-        let own = |calls: &[Call]| -> Vec<(String, String)> {
+        let own = |calls: &[ToolCall]| -> Vec<(String, String)> {
             calls.iter().map(|call| (call.name.clone(), call.arguments.clone())).collect()
         };
         let expected: Vec<(String, String)> =

@@ -3,7 +3,7 @@
 use super::{
     harmony::{self, HarmonyStream},
     reasoning::{self, ReasoningStream, Thinking},
-    tools::{Call, CallPiece, ShownCall, ToolFamily, ToolStream, Tools},
+    tools::{CallPiece, ShownCall, ToolCall, ToolFamily, ToolStream, Tools},
 };
 use crate::http::{error::ApiError, fields::Fields};
 
@@ -37,12 +37,12 @@ pub struct OutputParts {
     /// `None` if it is not separated.
     pub reasoning: Option<String>,
     pub content: String,
-    pub calls: Vec<Call>,
+    pub calls: Vec<ToolCall>,
 }
 
 /// The response of one choice while it is streamed.
 #[derive(Clone, Debug)]
-pub struct Reader {
+pub struct ResponseReader {
     /// For a response in channels; then the other two streams are unused.
     harmony: Option<HarmonyStream>,
     reasoning: Option<ReasoningStream>,
@@ -124,8 +124,8 @@ impl OutputReading {
     }
 
     /// Parses a response piece by piece.
-    pub fn stream(&self) -> Reader {
-        Reader {
+    pub fn stream(&self) -> ResponseReader {
+        ResponseReader {
             harmony: self.in_channels.then(|| {
                 let (functions, most_calls) = self.callable();
                 HarmonyStream::new(functions, most_calls)
@@ -137,7 +137,7 @@ impl OutputReading {
     }
 }
 
-impl Reader {
+impl ResponseReader {
     /// Processes further text.
     pub fn push(&mut self, text: &str, reading: &OutputReading) -> OutputPiece {
         if let Some(stream) = &mut self.harmony {

@@ -61,7 +61,7 @@ pub enum ToolChoice {
 
 /// A call in a response.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct ToolCall {
     /// The function's name.
     pub name: String,
     /// Its arguments as JSON.
@@ -139,7 +139,7 @@ impl Tools {
     }
 
     /// Parses a complete response into its content and calls.
-    pub fn parse(&self, answer: &str) -> (String, Vec<Call>) {
+    pub fn parse(&self, answer: &str) -> (String, Vec<ToolCall>) {
         let (content, mut calls) = self.family.parse(answer, &self.functions);
         calls.truncate(self.most_calls());
         (content, calls)
@@ -151,11 +151,11 @@ impl Tools {
     }
 
     /// Calls in OpenAI's format, with random ids.
-    pub fn written(&self, calls: &[Call], random: &dyn Fn() -> u64) -> Value {
+    pub fn written(&self, calls: &[ToolCall], random: &dyn Fn() -> u64) -> Value {
         if let (true, Some(call)) = (self.legacy, calls.first()) {
             return json!({"name": call.name, "arguments": call.arguments});
         }
-        let one = |call: &Call| {
+        let one = |call: &ToolCall| {
             json!({
                 "id": self.family.call_id(random()), "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},

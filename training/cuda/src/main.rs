@@ -17,11 +17,11 @@ use clap::{Parser, Subcommand};
 #[command(name = "spectune-train", version)]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: TrainingCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum TrainingCommand {
     /// Adapt a draft head to prompts, so that more of its drafts are accepted
     Train(train::Arguments),
     /// Time training steps of a head with random weights of a published shape
@@ -30,8 +30,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let ended = match Arguments::parse().command {
-        Command::Train(arguments) => train::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments).map(|()| 0),
+        TrainingCommand::Train(arguments) => train::run(&arguments),
+        TrainingCommand::Bench(arguments) => bench::run(&arguments).map(|()| 0),
     };
     match ended {
         Ok(code) => code.into(),

@@ -14,7 +14,7 @@ use engine::spec::{BlockLayer, BlockSpec, BlockTensors, LayerTensors};
 
 use self::{
     attention::BlockRows,
-    markov::{ConfidenceHead, MarkovHead},
+    markov::{ConfidenceLayer, MarkovHead},
 };
 use super::{
     HeadPass, HeadRows, HeadStep, SharedWeights,
@@ -36,7 +36,7 @@ pub struct BlockHead {
     layers: Vec<DecoderLayer>,
     norm: Norm,
     markov: Option<MarkovHead>,
-    confidence: Option<ConfidenceHead>,
+    confidence: Option<ConfidenceLayer>,
     /// Rows of a block.
     rows: usize,
     /// The first row that drafts.
@@ -84,7 +84,8 @@ impl BlockHead {
         let markov = markov.as_ref().zip(spec.markov);
         let markov = markov.map(|(tensors, spec)| MarkovHead::new(&mut builder, tensors, spec)).transpose()?;
         let confidence = confidence.as_ref().zip(spec.confidence);
-        let confidence = confidence.map(|(tensors, spec)| ConfidenceHead::new(&mut builder, tensors, spec.with_markov));
+        let confidence =
+            confidence.map(|(tensors, spec)| ConfidenceLayer::new(&mut builder, tensors, spec.with_markov));
         let confidence = confidence.transpose()?;
         let layers = spec.layers.iter().zip(&layers);
         let layers = layers.map(|(view, tensors)| DecoderLayer::new(&mut builder, view, tensors, spec.value_scale));

@@ -3,7 +3,7 @@
 
 use schemas::sweep::OneWorkload;
 
-use super::{Job, measure};
+use super::{SweepJob, measure};
 use crate::{commands::report, exit::Exit, sweep_inputs, terminal, wrong_file::WrongFile};
 
 /// Runs the sweep of each prompt file. A sweep that is interrupted, or fails, ends the others too:
@@ -11,7 +11,7 @@ use crate::{commands::report, exit::Exit, sweep_inputs, terminal, wrong_file::Wr
 ///
 /// # Errors
 /// As [`measure`].
-pub fn measure_each(job: &Job<'_>) -> anyhow::Result<Exit> {
+pub fn measure_each(job: &SweepJob<'_>) -> anyhow::Result<Exit> {
     // All of them are checked before the first one starts.
     sweep_inputs::resolve(job.file.clone(), &job.folder, &job.source)
         .map_err(|findings| WrongFile::all(job.source.clone(), findings))?;
@@ -26,7 +26,7 @@ pub fn measure_each(job: &Job<'_>) -> anyhow::Result<Exit> {
     for (at, OneWorkload { name, file }) in each.into_iter().enumerate() {
         terminal::note(&format!("workload {name} ({} of {count})", at + 1));
         let out = job.out.join(&name);
-        let ended = measure(Job {
+        let ended = measure(SweepJob {
             file,
             out: out.clone(),
             folder: job.folder.clone(),

@@ -140,7 +140,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     // Only now, since the printed plan helps to find out what is missing.
     found?;
     let out = inputs.out.clone().unwrap_or_else(|| default_out(&inputs.file, inputs.shard));
-    let measured = measure(sweep::Job {
+    let measured = measure(sweep::SweepJob {
         file: plan.file.clone(),
         folder: std::env::current_dir()?,
         source: Source::new(format!("the sweep of {} (--print-sweep)", source.name()), text),
@@ -163,7 +163,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
 
 /// Runs the sweep of a launch; an error that names a key of sweep files is told in the words of
 /// this command.
-fn measure(job: sweep::Job<'_>) -> anyhow::Result<sweep::MeasuredSweep> {
+fn measure(job: sweep::SweepJob<'_>) -> anyhow::Result<sweep::MeasuredSweep> {
     let ended = sweep::measure(job);
     let Err(error) = &ended else { return ended };
     let reworded = with_flags_of_tune(&error.to_string());

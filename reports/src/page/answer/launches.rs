@@ -5,7 +5,7 @@ use std::path::Path;
 use schemas::{
     export::{Exported, Form, Tuning, export},
     quoting::quoted,
-    sweep::Models,
+    sweep::SweepModels,
     tree::TreeShape,
     tuned::TunedFile,
 };
@@ -120,7 +120,7 @@ pub fn launches(configuration: &Configuration, load: TrialLoad, section: &Sectio
 
 /// The models of a configuration's draft, with an absolute path, if the tuned file has another
 /// draft.
-fn other_draft(configuration: &Configuration, sweep: &Sweep, tuned: &TunedFile) -> Option<Models> {
+fn other_draft(configuration: &Configuration, sweep: &Sweep, tuned: &TunedFile) -> Option<SweepModels> {
     let header = sweep.header.as_ref().filter(|_| !configuration.draft.is_empty())?;
     let mut models = header.file.for_draft(&configuration.draft).models;
     if !models.draft.is_empty() {

@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 use crate::{
     api::{
         messages,
-        parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
+        parameters::{LengthParameter, MOST_LOGPROBS, Parameters, check_model, named},
         prompt_logprobs,
         prompts::{self, ChatPrompt, Truncation},
         replies::{self, ReplyChoice, ReplyHead, StreamUsage, TokenIds, UsageSoFar},
     },
     http::{error::ApiError, fields::Fields, neutral::Endpoint},
     output::{
-        reading::{OutputParts, OutputPiece, OutputReading, Reader, Reasoning},
+        reading::{OutputParts, OutputPiece, OutputReading, Reasoning, ResponseReader},
         reasoning::{self, Thinking},
         stream::{self, Chunks},
         tools::{self, Tools},
@@ -111,7 +111,7 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<ChatRequest, ApiEr
     let mut fields = fields.for_endpoint(Endpoint::Chat);
     check_model(&mut fields, state)?;
     let facts = state.worker.facts();
-    let lengths = Lengths { names: &["max_completion_tokens", "max_tokens"], least: 1 };
+    let lengths = LengthParameter { names: &["max_completion_tokens", "max_tokens"], least: 1 };
     let mut parameters = Parameters::read(&mut fields, facts, &facts.generation, lengths)?;
     let top = fields.integer("top_logprobs", 0..=MOST_LOGPROBS)?;
     if fields.flag("logprobs")? {
@@ -298,7 +298,7 @@ struct ChatChunks {
     cache_details: bool,
     reading: OutputReading,
     /// One per choice.
-    readers: Vec<Reader>,
+    readers: Vec<ResponseReader>,
     token_ids: TokenIds,
     /// The prompt's tokens, until they have been sent.
     prompt: Option<Vec<u32>>,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use self::lists::Lists;
 use crate::{
     api::{
-        parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
+        parameters::{LengthParameter, MOST_LOGPROBS, Parameters, check_model, named},
         prompt_logprobs,
         prompts::{self, Truncation, WrittenPrompt},
         replies::{self, ReplyChoice, ReplyHead, StreamUsage, TokenIds, UsageSoFar},
@@ -108,7 +108,7 @@ fn read(fields: Fields, state: &State) -> Result<CompletionRequest, ApiError> {
     let mut fields = fields.for_endpoint(Endpoint::Completions);
     check_model(&mut fields, state)?;
     let facts = state.worker.facts();
-    let lengths = Lengths { names: &["max_tokens"], least: 0 };
+    let lengths = LengthParameter { names: &["max_tokens"], least: 0 };
     let mut parameters = Parameters::read(&mut fields, facts, &facts.generation, lengths)?;
     let logprobs = fields.integer("logprobs", 0..=MOST_LOGPROBS)?;
     parameters.sampling.logprobs = logprobs.map(|count| count as usize);

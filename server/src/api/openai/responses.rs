@@ -21,7 +21,7 @@ use super::chat;
 use crate::{
     api::{
         messages,
-        parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
+        parameters::{LengthParameter, MOST_LOGPROBS, Parameters, check_model, named},
         prompts::ChatPrompt,
     },
     http::{error::ApiError, fields::Fields, neutral::Endpoint},
@@ -89,7 +89,7 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<ResponsesRequest, 
     let source = text.template_source().unwrap_or_default();
     check_model(&mut fields, state)?;
     let facts = state.worker.facts();
-    let lengths = Lengths { names: &["max_output_tokens"], least: 1 };
+    let lengths = LengthParameter { names: &["max_output_tokens"], least: 1 };
     let mut parameters = Parameters::read(&mut fields, facts, &facts.generation, lengths)?;
     if parameters.choices != 1 {
         return Err(fields.complain("n", "n: a response has exactly one choice"));

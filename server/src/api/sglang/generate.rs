@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     api::{
-        parameters::{Lengths, MOST_LOGPROBS, Parameters, named},
+        parameters::{LengthParameter, MOST_LOGPROBS, Parameters, named},
         prompts::{self, WrittenPrompt},
         replies::{self, ReplyChoice},
     },
@@ -194,7 +194,7 @@ fn each(
 
 fn prompt_parameters(fields: &mut Fields, state: &State, stream: bool) -> Result<Parameters, ApiError> {
     let mut sampling = fields.object("sampling_params")?;
-    let lengths = Lengths { names: &["max_new_tokens"], least: 0 };
+    let lengths = LengthParameter { names: &["max_new_tokens"], least: 0 };
     // SGLang's own API does not read the model's generation_config.json.
     let mut parameters = Parameters::read(&mut sampling, state.worker.facts(), &GenerationConfig::default(), lengths)?;
     sampling.finish()?;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{
-    Call, Function,
+    Function, ToolCall,
     partial::{self, Partial},
 };
 
@@ -142,7 +142,7 @@ impl ToolFamily {
     }
 
     /// The content of a response and its calls. If calls cannot be parsed, everything is content.
-    pub fn parse(self, answer: &str, functions: &[Function]) -> (String, Vec<Call>) {
+    pub fn parse(self, answer: &str, functions: &[Function]) -> (String, Vec<ToolCall>) {
         let nothing = || (answer.to_owned(), Vec::new());
         let Some(at) = self.begin(answer, functions) else { return nothing() };
         let mut calls = self.calls(&answer[at..], functions);
@@ -156,7 +156,7 @@ impl ToolFamily {
         if calls.is_empty() || !calls.iter().all(good) {
             return nothing();
         }
-        let calls = calls.into_iter().map(|call| Call { name: call.name, arguments: call.arguments });
+        let calls = calls.into_iter().map(|call| ToolCall { name: call.name, arguments: call.arguments });
         (answer[..at].trim_end().to_owned(), calls.collect())
     }
 

@@ -31,7 +31,7 @@ pub struct Correction {
 }
 
 /// A confidence head.
-pub struct ConfidenceHead {
+pub struct ConfidenceLayer {
     linear: HeadLinear,
     with_markov: bool,
 }
@@ -76,7 +76,7 @@ impl MarkovHead {
     }
 }
 
-impl ConfidenceHead {
+impl ConfidenceLayer {
     /// Builds the head from its tensors.
     pub fn new(
         builder: &mut Builder<'_>,

@@ -1,6 +1,6 @@
 //! Warnings about the figures of a tuned file.
 
-use schemas::sweep::Models;
+use schemas::sweep::SweepModels;
 
 use crate::results::selection::{Disturbance, LoadRanking, Ranked};
 
@@ -8,7 +8,7 @@ use crate::results::selection::{Disturbance, LoadRanking, Ranked};
 const FELT_STALLS: f64 = 0.05;
 
 /// A warning about the models, if any.
-pub fn warning_of_models(models: &Models) -> Option<String> {
+pub fn warning_of_models(models: &SweepModels) -> Option<String> {
     let products = models.fp8_compute.as_deref() == Some("products");
     let what = match (&models.quantization, products) {
         (None, false) => None,

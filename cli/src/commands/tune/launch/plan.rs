@@ -5,7 +5,7 @@ use schemas::{
     engines::Engine,
     model::published::{drafts_of, id_of, small_models_of},
     secrets,
-    sweep::{Models, SweepFile},
+    sweep::{SweepFile, SweepModels},
     text::Source,
 };
 use tuner::from_launch::LaunchSweep;
@@ -90,7 +90,7 @@ fn proposal(file: &SweepFile) -> String {
     if published.is_empty() {
         return String::new();
     }
-    let Models { draft, algorithm, .. } = &file.models;
+    let SweepModels { draft, algorithm, .. } = &file.models;
     let own = (draft.as_str(), algorithm.as_str());
     let mut text = "# Published drafts that fit this target. To race them, remove models.draft and models.algorithm,\n\
                     # set search.strategy to \"grid\", and write at the end:\n"

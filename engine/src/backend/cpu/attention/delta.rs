@@ -24,8 +24,8 @@ pub struct SlotRows {
     /// slot's last committed row. A parent comes before its children.
     pub parents: Vec<Option<usize>>,
     /// Whether the rows are the continuation of the sequence, so that its state becomes the one
-    /// after the last of them. If not, they are a tree, and [`CpuDeltaStates::commit`] follows once a
-    /// path of it is accepted.
+    /// after the last of them. If not, they are a tree, and [`CpuDeltaStates::commit`] follows once
+    /// a path of it is accepted.
     pub continues: bool,
 }
 

@@ -44,7 +44,7 @@ enum ItemKind {
 }
 
 /// An item that is being streamed.
-struct Item {
+struct StreamedItem {
     id: String,
     /// Its index in the response.
     index: usize,
@@ -122,15 +122,15 @@ impl ResponseHead {
             items.push(self.item(ItemKind::Reasoning, text));
         }
         if !content.is_empty() || calls.is_empty() {
-            items.push(Item { logprobs, ..self.item(ItemKind::Message, content) });
+            items.push(StreamedItem { logprobs, ..self.item(ItemKind::Message, content) });
         }
         for (number, call) in calls.into_iter().enumerate() {
-            items.push(Item { name: call.name, ..self.item(ItemKind::Call(number), call.arguments) });
+            items.push(StreamedItem { name: call.name, ..self.item(ItemKind::Call(number), call.arguments) });
         }
         self.with_items(items.iter(), completion)
     }
 
-    fn with_items<'a>(&self, items: impl Iterator<Item = &'a Item>, completion: &Completion) -> Value {
+    fn with_items<'a>(&self, items: impl Iterator<Item = &'a StreamedItem>, completion: &Completion) -> Value {
         let cut = match completion.finish_reason {
             FinishReason::Length => Some("max_output_tokens"),
             FinishReason::Cancelled => Some("aborted"),
@@ -151,7 +151,7 @@ impl ResponseHead {
         object
     }
 
-    fn item(&self, kind: ItemKind, text: String) -> Item {
+    fn item(&self, kind: ItemKind, text: String) -> StreamedItem {
         let prefix = match kind {
             ItemKind::Reasoning => "rs_",
             ItemKind::Message => "msg_",
@@ -162,11 +162,11 @@ impl ResponseHead {
             _ => String::new(),
         };
         let id = self.state.new_id(prefix);
-        Item { id, index: 0, kind, name: String::new(), call_id, text, logprobs: Vec::new() }
+        StreamedItem { id, index: 0, kind, name: String::new(), call_id, text, logprobs: Vec::new() }
     }
 }
 
-impl Item {
+impl StreamedItem {
     fn written(&self, status: &str) -> Value {
         let Self { id, name, call_id, text, logprobs, .. } = self;
         match self.kind {
@@ -214,7 +214,7 @@ struct Growing<'a> {
     head: &'a ResponseHead,
     sender: &'a Sender<SseEvent>,
     next: u64,
-    items: BTreeMap<ItemKind, Item>,
+    items: BTreeMap<ItemKind, StreamedItem>,
     /// The item that is being streamed.
     open: Option<ItemKind>,
 }
@@ -289,7 +289,7 @@ impl Growing<'_> {
             // Clients expect one open item at a time.
             self.close("completed").await?;
             let index = self.items.len();
-            let item = Item { index, name: name.unwrap_or_default(), ..self.head.item(kind, String::new()) };
+            let item = StreamedItem { index, name: name.unwrap_or_default(), ..self.head.item(kind, String::new()) };
             let added = json!({"output_index": index, "item": item.opened()});
             let opened = match kind {
                 ItemKind::Message => Some(part("", &[])),
@@ -318,7 +318,7 @@ impl Growing<'_> {
 
     async fn close(&mut self, status: &str) -> Result<(), Disconnected> {
         let Some(item) = self.open.take().and_then(|kind| self.items.get(&kind)) else { return Ok(()) };
-        let Item { text, name, logprobs, .. } = item;
+        let StreamedItem { text, name, logprobs, .. } = item;
         let (event, done) = match item.kind {
             ItemKind::Reasoning => ("response.reasoning_text.done", json!({"text": text})),
             ItemKind::Message => ("response.output_text.done", json!({"text": text, "logprobs": logprobs})),
@@ -348,7 +348,7 @@ impl Growing<'_> {
         if let Some(message) = self.items.get_mut(&ItemKind::Message) {
             message.logprobs.extend(logprobs);
         }
-        let mut items: Vec<&Item> = self.items.values().collect();
+        let mut items: Vec<&StreamedItem> = self.items.values().collect();
         items.sort_by_key(|item| item.index);
         let finished = self.head.with_items(items.into_iter(), completion);
         let status = finished["status"].as_str().unwrap_or_default().to_owned();
