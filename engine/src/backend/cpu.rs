@@ -5,6 +5,7 @@ mod attention;
 mod bandwidth;
 mod beams;
 mod block;
+mod draft;
 mod ffn;
 mod layer;
 mod linear;
@@ -17,7 +18,6 @@ mod recurrent;
 mod replay;
 mod round;
 mod slot;
-mod source;
 mod states;
 mod target;
 #[cfg(test)]
@@ -32,7 +32,7 @@ use std::{
 
 use schemas::tree::{NodeSource, TreeShape};
 
-use self::{attention::Cache, slot::SlotState, source::CpuDraft, target::Target};
+use self::{attention::Cache, draft::CpuDraft, slot::SlotState, target::Target};
 pub use self::{
     load::load,
     quality::{Quality, cache_quality, quantisation_quality},

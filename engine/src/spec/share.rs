@@ -112,7 +112,7 @@ impl DraftSpec {
     /// The spec of each rank's part: its head is split, and with `splits_layers` its layers too.
     ///
     /// # Errors
-    /// As [`RecurrentSpec::of_rank`].
+    /// As [`RecurrentSpec::split_over`].
     pub fn of_rank(&self, ranks: usize, splits_layers: bool) -> Result<Self, String> {
         match self {
             Self::Recurrent(recurrent) => recurrent.split_over(ranks, splits_layers).map(Self::Recurrent),

@@ -8,9 +8,9 @@ use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
     attention::{Cache, RowPlacement},
+    draft::{CpuDraft, Root},
     passes::{PassInput, select},
     recurrent::Recurrent,
-    source::{CpuDraft, Root},
     target::PassOutput,
 };
 use crate::{

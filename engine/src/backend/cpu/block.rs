@@ -15,10 +15,10 @@ use self::markov::Markov;
 use super::{
     attention::{Cache, RowPlacement},
     beams::ranked,
+    draft::{CpuDraft, Root},
     layer::{CpuLayer, embed},
     linear::CpuLinear,
     passes::{PassInput, select},
-    source::{CpuDraft, Root},
     target::{PassOutput, Target},
 };
 use crate::{

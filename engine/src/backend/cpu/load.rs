@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{CpuBackend, block::BlockDraft, model::ModelDraft, recurrent::Recurrent, source::CpuDraft, target::Target};
+use super::{CpuBackend, block::BlockDraft, draft::CpuDraft, model::ModelDraft, recurrent::Recurrent, target::Target};
 use crate::{
     backend::{
         Capacity,

@@ -7,8 +7,8 @@ use schemas::tree::{NodeSource, TreeShape};
 use super::{
     attention::{Cache, RowPlacement},
     beams::{StepwiseDraft, pools},
+    draft::{CpuDraft, Root},
     passes::PassInput,
-    source::{CpuDraft, Root},
     target::{PassOutput, Target},
 };
 use crate::{

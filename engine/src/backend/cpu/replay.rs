@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 use schemas::tree::TreeShape;
 
-use super::{CpuBackend, source::Root};
+use super::{CpuBackend, draft::Root};
 use crate::{
     backend::{Pool, PrefillChunk, ProbabilityQuery, ReplayPlace, Slot},
     error::EngineError,

@@ -6,9 +6,9 @@ use schemas::tree::TreeShape;
 
 use super::{
     CpuBackend,
+    draft::Root,
     passes::{PassInput, produce, select},
     slot::{PendingDraft, SlotState},
-    source::Root,
     target::PassOutput,
 };
 use crate::{

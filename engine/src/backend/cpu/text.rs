@@ -5,8 +5,8 @@ use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
     attention::Cache,
+    draft::{CpuDraft, Root},
     passes::PassInput,
-    source::{CpuDraft, Root},
     target::PassOutput,
 };
 use crate::{
