@@ -195,7 +195,7 @@ fn states(target: &Path, head: &Path, algorithm: &str) -> (Vec<f32>, Vec<f32>) {
 }
 
 /// The part of what a head has captured that is of one of its layers.
-fn of_layer(captured: &[f32], [layer, layers, hidden]: [usize; 3]) -> Vec<f32> {
+fn layer_rows(captured: &[f32], [layer, layers, hidden]: [usize; 3]) -> Vec<f32> {
     let rows = captured.chunks_exact(layers * hidden);
     rows.flat_map(|row| &row[layer * hidden..(layer + 1) * hidden]).copied().collect()
 }
@@ -225,7 +225,7 @@ fn what_a_head_captures_after_a_layer_is_what_a_target_that_ends_there_computes(
         let epsilon = family.text()["rms_norm_eps"].as_f64().expect("a number") as f32;
         for layer in 0..layers {
             let (_, last) = states(&family.first_layers(layer + 1), &family.eagle3(&[0]), "EAGLE3");
-            let outputs = |layer| normed(&of_layer(&captured, [layer, layers, hidden]), &norm, epsilon);
+            let outputs = |layer| normed(&layer_rows(&captured, [layer, layers, hidden]), &norm, epsilon);
             let off = apart(&outputs(layer), &last);
             assert!(off < CLOSE, "{name}, layer {layer}: {off}");
             assert!(apart(&outputs((layer + 1) % layers), &last) > APART, "{name}: layer {layer} is like the next");

@@ -4,10 +4,10 @@ mod apply_fixes;
 mod check;
 mod files;
 mod model_facts;
-#[cfg(feature = "engine")]
-pub mod of_server;
 mod ours;
 mod parallel;
+#[cfg(feature = "engine")]
+pub mod running_server;
 mod server;
 mod settings;
 mod summary;

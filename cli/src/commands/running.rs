@@ -18,7 +18,7 @@ use tuner::{
     trials::configuration::TrialLoad,
 };
 
-use super::lint::of_server;
+use super::lint::running_server;
 use crate::{
     checkpoint,
     exit::{self, Exit},
@@ -164,7 +164,7 @@ fn show(contents: &RunningContents, out: &Path) -> anyhow::Result<()> {
 
 /// Adds what the linter says, and prints what the server is.
 fn describe(connected: &mut Connected, launch: Option<&Source>) -> anyhow::Result<()> {
-    let checked = of_server::check(connected, launch)?;
+    let checked = running_server::check(connected, launch)?;
     connected.server.findings = checked.findings;
     connected.server.unchecked = checked.unchecked;
     let server = &connected.server;

@@ -4,7 +4,7 @@
 /// Maximum number of tests that are kept of one condition.
 const MOST_TESTS: usize = 32;
 
-/// A condition.
+/// A condition of a script or a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LaunchCondition {
     /// Nothing is known of it.

@@ -57,6 +57,17 @@ fn names_flag(text: &str) -> bool {
     text.split_once('=').is_some_and(|(flag, _)| flag.starts_with("--") && is_flag(flag) && flag.bytes().all(in_name))
 }
 
+/// A word that belongs to no flag.
+fn without_flag(word: &Field<'_>, value: Located<Value>) -> Argument {
+    Argument {
+        flag: Located::new(word.value.written().to_owned(), word.span),
+        key: None,
+        values: vec![value],
+        span: word.span,
+        in_branch: false,
+    }
+}
+
 /// Splits the words of a launch into arguments; what is amiss goes to `findings`.
 pub(super) fn split(
     source: &Source,
@@ -84,13 +95,7 @@ pub(super) fn split(
             {
                 findings.push(stray(&flag, text, word.span));
             }
-            arguments.push(Argument {
-                flag: Located::new(word.value.written().to_owned(), word.span),
-                key: None,
-                values: vec![value],
-                span: word.span,
-                in_branch: false,
-            });
+            arguments.push(without_flag(word, value));
             continue;
         };
         let (spelling, inline) = match text.split_once('=') {

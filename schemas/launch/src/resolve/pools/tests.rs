@@ -50,7 +50,7 @@ fn estimate(
     resolve(launch, version, true, Some(target), draft, Some(memory)).memory.expect("the GPU is known")
 }
 
-fn of_gpt_oss(flags: &str, version: &str) -> (Option<u64>, Option<u64>, Option<String>) {
+fn gpt_oss_pools(flags: &str, version: &str) -> (Option<u64>, Option<u64>, Option<String>) {
     let found = estimate((flags, version), &gpt_oss(), None, 81_559);
     (found.kv_tokens, found.window_tokens, found.undecided)
 }
@@ -58,11 +58,11 @@ fn of_gpt_oss(flags: &str, version: &str) -> (Option<u64>, Option<u64>, Option<S
 #[test]
 fn windows_keep_a_share_of_the_tokens_of_other_layers() {
     // (0.8 * 81559 MiB - 13761264768) / (24576 + 0.8 * 24576), and 0.8 of that.
-    assert_eq!(of_gpt_oss("", "0.5.23"), (Some(1_235_518), Some(988_414), None));
-    assert_eq!(of_gpt_oss("", "0.5.16"), (Some(1_235_518), Some(988_414), None));
-    assert_eq!(of_gpt_oss("--swa-full-tokens-ratio 0.1", "0.5.23"), (Some(2_021_757), Some(202_175), None));
+    assert_eq!(gpt_oss_pools("", "0.5.23"), (Some(1_235_518), Some(988_414), None));
+    assert_eq!(gpt_oss_pools("", "0.5.16"), (Some(1_235_518), Some(988_414), None));
+    assert_eq!(gpt_oss_pools("--swa-full-tokens-ratio 0.1", "0.5.23"), (Some(2_021_757), Some(202_175), None));
     // With twelve layers more that keep all.
-    assert_eq!(of_gpt_oss("--disable-hybrid-swa-memory", "0.5.23"), (Some(1_111_966), None, None));
+    assert_eq!(gpt_oss_pools("--disable-hybrid-swa-memory", "0.5.23"), (Some(1_111_966), None, None));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_draft_counts_as_layers_that_keep_all_tokens() {
 #[test]
 fn what_is_not_decided_is_named() {
     let undecided = |flags: &str, version: &str| {
-        let (tokens, _, undecided) = of_gpt_oss(flags, version);
+        let (tokens, _, undecided) = gpt_oss_pools(flags, version);
         assert_eq!(tokens, None, "{flags}");
         undecided.expect("named")
     };
@@ -96,7 +96,7 @@ fn what_is_not_decided_is_named() {
 }
 
 /// States, bytes of them, bytes of those of verification, and tokens.
-fn of_qwen(flags: &str, version: &str) -> (u64, u64, u64, u64) {
+fn qwen_pools(flags: &str, version: &str) -> (u64, u64, u64, u64) {
     let found = estimate((flags, version), &qwen(), None, 143_771);
     assert_eq!(found.undecided, None, "{flags}");
     let pool = found.states.expect("linear attention");
@@ -112,17 +112,17 @@ const CHAIN: &str = "--speculative-algorithm NEXTN --speculative-num-steps 3 --s
 fn states_take_their_share_before_tokens() {
     // 9/19 of what the weights leave, with the draft's copies of embedding and head: K states, and
     // one for each of four tokens of a fifth as many requests.
-    assert_eq!(of_qwen(CHAIN, "0.5.23"), (187, 188 * 64_389_120, 38 * 4 * 64_389_120, 1_095_023));
-    assert_eq!(of_qwen(CHAIN, "0.5.16"), (190, 190 * 64_389_120, 38 * 4 * 64_389_120, 1_093_961));
-    assert_eq!(of_qwen("", "0.5.23"), (356, 357 * 64_389_120, 0, 1_250_405));
+    assert_eq!(qwen_pools(CHAIN, "0.5.23"), (187, 188 * 64_389_120, 38 * 4 * 64_389_120, 1_095_023));
+    assert_eq!(qwen_pools(CHAIN, "0.5.16"), (190, 190 * 64_389_120, 38 * 4 * 64_389_120, 1_093_961));
+    assert_eq!(qwen_pools("", "0.5.23"), (356, 357 * 64_389_120, 0, 1_250_405));
 }
 
 #[test]
 fn a_written_number_of_states_is_kept() {
-    let written = of_qwen(&format!("{CHAIN} --max-mamba-cache-size 200"), "0.5.23");
+    let written = qwen_pools(&format!("{CHAIN} --max-mamba-cache-size 200"), "0.5.23");
     assert_eq!(written, (200, 201 * 64_389_120, 41 * 4 * 64_389_120, 1_023_568));
     // Without the prefix cache each request has one.
-    let alone = of_qwen(&format!("{CHAIN} --disable-radix-cache"), "0.5.23");
+    let alone = qwen_pools(&format!("{CHAIN} --disable-radix-cache"), "0.5.23");
     assert_eq!(alone, (48, 49 * 64_389_120, 49 * 4 * 64_389_120, 1_366_550));
 }
 
