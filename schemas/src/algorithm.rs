@@ -45,7 +45,7 @@ impl Algorithm {
         let patch = match self {
             Self::Eagle | Self::Eagle3 => return None,
             Self::Standalone => 2,
-            Self::Ngram => 6,
+            Self::Ngram => 3,
             Self::Dflash => 11,
             Self::FrozenKvMtp => 12,
             Self::Dspark => 16,

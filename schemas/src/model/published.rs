@@ -93,7 +93,8 @@ fn find_with_id(name: &str) -> Option<(&'static Published, &'static str)> {
 }
 
 /// The class of a target whose name is that of a published family in another size, precision or
-/// tuning: `org/Qwen3.5-9B-AWQ`. `None` if the name says anything else.
+/// tuning: `org/Qwen3.5-9B-AWQ`, and its shape if the size is published. `None` if the name says
+/// anything else.
 pub fn variant_of(name: &str) -> Option<ModelFacts> {
     let wanted = family_of(name)?;
     let mut rows = published().iter().filter(|row| row.ids().any(|id| family_of(id).as_deref() == Some(&wanted)));
@@ -104,8 +105,19 @@ pub fn variant_of(name: &str) -> Option<ModelFacts> {
         return None;
     }
     let own = &first.config;
+    // The same weights in another precision or tuning keep their shape.
+    let sized = sized_name(name);
+    let all = published().iter().filter(|row| row.ids().any(|id| sized_name(id) == sized));
+    let same = all.map(|row| &row.config).find(|config| config.hidden_size.is_some());
+    let shape = same.cloned().unwrap_or_default();
     // What all sizes have in common: latent attention, MTP layers, experts.
     let config = ModelConfig {
+        hidden_size: shape.hidden_size,
+        num_hidden_layers: shape.num_hidden_layers,
+        num_attention_heads: shape.num_attention_heads,
+        num_key_value_heads: shape.num_key_value_heads,
+        head_dim: shape.head_dim,
+        vocab_size: shape.vocab_size,
         architectures: own.architectures.clone(),
         model_type: own.model_type.clone(),
         kv_lora_rank: own.kv_lora_rank,
@@ -160,6 +172,12 @@ fn family_of(name: &str) -> Option<String> {
     });
     let words: Vec<String> = words.collect();
     (words.len() > 1).then(|| words.join("-"))
+}
+
+/// The words of a name that tell its family and its size, which a variant has in common with it.
+fn sized_name(name: &str) -> Vec<String> {
+    let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    last.split(['-', '_']).filter(|word| !is_of_variant(word)).map(str::to_owned).collect()
 }
 
 /// Whether a word of a name says how the weights are kept, tuned or dated, which leaves the class.
@@ -345,8 +363,20 @@ mod tests {
         ] {
             let facts = variant_of(name);
             assert_eq!(facts.as_ref().and_then(|facts| facts.config.architecture()), class, "{name}");
-            assert!(facts.is_none_or(|facts| facts.partial && facts.by_name && facts.config.hidden_size.is_none()));
+            assert!(facts.is_none_or(|facts| facts.partial && facts.by_name));
         }
+    }
+
+    #[test]
+    fn variants_of_a_published_size_have_its_shape() {
+        let width = |name: &str| variant_of(name).and_then(|facts| facts.config.hidden_size);
+        assert_eq!(width("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4"), Some(4096));
+        assert_eq!(width("/models/Qwen3-32B-abliterated-AWQ"), Some(5120));
+        // Another size.
+        assert_eq!(width("org/Qwen3.5-9B-AWQ-4bit"), None);
+        // Tuning may stretch the context.
+        let context = |name: &str| variant_of(name).and_then(|facts| facts.config.max_position_embeddings);
+        assert_eq!(context("/models/Qwen3-32B-abliterated-AWQ"), None);
     }
 
     #[test]

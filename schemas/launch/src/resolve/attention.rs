@@ -37,9 +37,12 @@ const SPARSE_ARCHITECTURES: &[&str] = &["DeepseekV32ForCausalLM", "GlmMoeDsaForC
 
 /// Prefixes of architectures whose backend is chosen by rules that are not modelled here.
 const OWN_RULES: &[&str] = &[
+    "BailingMoeV2",
     "DeepseekV4",
     "EmbeddingGemma2",
+    "Exaone4",
     "FalconH1",
+    "Gemma3n",
     "Glm5Next",
     "GraniteMoeHybrid",
     "Inkling",
@@ -53,6 +56,7 @@ const OWN_RULES: &[&str] = &[
     "Qwen3Next",
     "Qwen3_5",
     "Qwen4Exp",
+    "Step3p",
     "Whisper",
 ];
 

@@ -7,7 +7,7 @@ pub(super) mod nr12_eagle_upstream_layout;
 pub(super) mod nr13_eagle3_with_mtp;
 pub(super) mod nr14_draft_config_not_loadable;
 pub(super) mod nr15_dummy_nextn;
-pub(super) mod nr22_multimodal_wrapper;
+pub(super) mod nr22_embedding_not_shared;
 pub(super) mod sd001_unknown_algorithm;
 pub(super) mod sd002_nextn_alias;
 pub(super) mod sd003_gemma4_promote;
@@ -31,5 +31,7 @@ pub(super) mod sd105_deepseek_v4_algorithms;
 pub(super) mod sd193_known_crash;
 pub(super) mod sd194_known_corruption;
 pub(super) mod sd195_value_not_accepted;
+pub(super) mod sd203_block_target_unsupported;
 
 mod families;
+mod hooks;

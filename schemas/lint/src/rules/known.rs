@@ -186,8 +186,9 @@ pub(super) fn met(context: &Context<'_>, harm: Harm) -> Vec<Finding> {
 
 impl Fault {
     fn look(&self, context: &Context<'_>) -> Option<Finding> {
-        let is_stated = context.resolved.version_given;
-        if is_stated && !self.is_in(context.version()) {
+        let stated = self.stated_version(context);
+        let is_stated = stated.is_some();
+        if stated.is_some_and(|version| !self.is_in(version)) {
             return None;
         }
         if (!is_stated && !self.is_possible(context)) || !self.is_platform(context) {
@@ -240,6 +241,17 @@ impl Fault {
             (false, true) => finding,
             (false, false) => finding.at_most(Severity::Warning),
         })
+    }
+
+    /// The version that the launch states; of a row about Ascend, also that of the plugin's image,
+    /// which is numbered like the engine.
+    fn stated_version(&self, context: &Context<'_>) -> Option<EngineVersion> {
+        if context.resolved.version_given {
+            return Some(context.version());
+        }
+        let image = context.launch.image.as_deref().filter(|_| self.platforms.contains(&Platform::Ascend))?;
+        let (_, tag) = image.rsplit_once("vllm-ascend:")?;
+        tag.trim_start_matches('v').split('-').next()?.parse().ok()
     }
 
     fn is_in(&self, version: EngineVersion) -> bool {

@@ -47,7 +47,11 @@ impl Edge {
 pub(super) const V0_4_7: EngineVersion = EngineVersion::new(0, 4, 7);
 pub(super) const V0_4_10: EngineVersion = EngineVersion::new(0, 4, 10);
 pub(super) const V0_5_0: EngineVersion = EngineVersion::new(0, 5, 0);
+pub(super) const V0_5_1_POST3: EngineVersion = EngineVersion::new(0, 5, 1).post(3);
 pub(super) const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
+pub(super) const V0_5_3: EngineVersion = EngineVersion::new(0, 5, 3);
+pub(super) const V0_5_4: EngineVersion = EngineVersion::new(0, 5, 4);
+pub(super) const V0_5_5: EngineVersion = EngineVersion::new(0, 5, 5);
 pub(super) const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
 pub(super) const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 pub(super) const V0_5_10: EngineVersion = EngineVersion::new(0, 5, 10);

@@ -1,8 +1,7 @@
-//! Which architectures carry their own draft layers, and which can host an EAGLE-3 head.
+//! Which architectures carry their own draft layers.
 //!
 //! Taken from sglang 0.5.23: `arg_groups/speculative_hook.py` (default draft paths),
-//! `configs/model_config.py` (classes replaced for a draft), `models/` (classes that return hidden
-//! states).
+//! `configs/model_config.py` (classes replaced for a draft).
 
 /// Architectures for which a missing draft path defaults to the target's.
 const FILLED_IN: &[&str] = &[
@@ -61,63 +60,6 @@ const EXCHANGED: &[&str] = &[
 /// without it.
 const COUNTED: &[&str] = &["DeepseekV3", "Glm4Moe", "GlmMoeDsa"];
 
-/// Architectures whose hidden states no known version exposes to an EAGLE-3 head: neither their
-/// classes nor the base classes have `set_eagle3_layers_to_capture`.
-const CLOSED_TO_EAGLE3: &[&str] = &[
-    "ArceeForCausalLM",
-    "BaichuanForCausalLM",
-    "ChatGLMModel",
-    "Cohere2ForCausalLM",
-    "CohereForCausalLM",
-    "DbrxForCausalLM",
-    "DeciLMForCausalLM",
-    "DeepseekForCausalLM",
-    "DeepseekV4ForCausalLM",
-    "Ernie4_5_ForCausalLM",
-    "Ernie4_5_MoeForCausalLM",
-    "Exaone4ForCausalLM",
-    "ExaoneForCausalLM",
-    "FalconH1ForCausalLM",
-    "GPT2LMHeadModel",
-    "GPTBigCodeForCausalLM",
-    "GPTJForCausalLM",
-    "Gemma2ForCausalLM",
-    "Gemma3nForCausalLM",
-    "Gemma3nForConditionalGeneration",
-    "GemmaForCausalLM",
-    "Glm4ForCausalLM",
-    "GraniteForCausalLM",
-    "GraniteMoeForCausalLM",
-    "GraniteMoeHybridForCausalLM",
-    "Grok1ForCausalLM",
-    "HunYuanDenseV1ForCausalLM",
-    "HunYuanMoEV1ForCausalLM",
-    "InternLM2ForCausalLM",
-    "KimiLinearForCausalLM",
-    "Lfm2ForCausalLM",
-    "MiMoForCausalLM",
-    "MiniCPM3ForCausalLM",
-    "MiniCPMForCausalLM",
-    "MixtralForCausalLM",
-    "NemotronHForCausalLM",
-    "OPTForCausalLM",
-    "Olmo2ForCausalLM",
-    "OlmoForCausalLM",
-    "OlmoeForCausalLM",
-    "OrionForCausalLM",
-    "PersimmonForCausalLM",
-    "Phi3SmallForCausalLM",
-    "PhiForCausalLM",
-    "PhiMoEForCausalLM",
-    "QWenLMHeadModel",
-    "Qwen2VLForConditionalGeneration",
-    "SolarForCausalLM",
-    "StableLmForCausalLM",
-    "Starcoder2ForCausalLM",
-    "XverseForCausalLM",
-    "XverseMoeForCausalLM",
-];
-
 /// Whether SGLang uses the target's own checkpoint as the draft if no path is given.
 pub(super) fn fills_in_path(architecture: &str) -> bool {
     FILLED_IN.contains(&architecture)
@@ -137,9 +79,4 @@ pub(super) fn has_mtp_class(architecture: &str) -> bool {
 /// Whether its MTP class needs `num_nextn_predict_layers` in the config.
 pub(super) fn counts_mtp_layers(architecture: &str) -> bool {
     COUNTED.iter().any(|known| architecture.starts_with(known))
-}
-
-/// Whether an EAGLE-3 head surely cannot be used with the architecture.
-pub(super) fn is_closed_to_eagle3(architecture: &str) -> bool {
-    CLOSED_TO_EAGLE3.contains(&architecture)
 }

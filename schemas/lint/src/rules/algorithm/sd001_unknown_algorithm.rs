@@ -35,9 +35,8 @@
 //!
 //! ## Versions
 //!
-//! STANDALONE came between 0.4.10 and 0.5.2, NGRAM between 0.5.2 and 0.5.6, DFLASH in 0.5.11,
-//! FROZEN_KV_MTP in 0.5.12, DSPARK in 0.5.16 and UNO in 0.5.20. For a version between two that were
-//! read the finding says what is not known.
+//! STANDALONE came in 0.5.2, NGRAM in 0.5.3, DFLASH in 0.5.11, FROZEN_KV_MTP in 0.5.12, DSPARK in
+//! 0.5.16 and UNO in 0.5.20. For a build between two releases the finding says what is not known.
 //!
 //! ## Source
 //!
@@ -70,8 +69,8 @@ const NAMES: &[&str] = &["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFL
 fn came(algorithm: Algorithm) -> Option<Edge> {
     match algorithm {
         Algorithm::Eagle | Algorithm::Eagle3 => None,
-        Algorithm::Standalone => Some(Edge::new(V0_4_10, V0_5_2)),
-        Algorithm::Ngram => Some(Edge::new(V0_5_2, V0_5_6)),
+        Algorithm::Standalone => Some(Edge::new(V0_5_1_POST3, V0_5_2)),
+        Algorithm::Ngram => Some(Edge::new(V0_5_2, V0_5_3)),
         Algorithm::Dflash => Some(Edge::new(V0_5_10, V0_5_11)),
         Algorithm::FrozenKvMtp => Some(Edge::new(V0_5_11, V0_5_12_0)),
         Algorithm::Dspark => Some(Edge::new(V0_5_15, V0_5_16)),

@@ -5,8 +5,8 @@
 //! ## What it does
 //!
 //! Compares the target's architecture, under EAGLE3, with the classes that have no
-//! `set_eagle3_layers_to_capture` in any version read. Architectures that are not in sglang at all,
-//! or that gained support later, are not checked.
+//! `set_eagle3_layers_to_capture` in this version. It is a warning if a later version has it, since
+//! a branch may have it earlier.
 //!
 //! ## Why is this bad?
 //!
@@ -38,15 +38,15 @@
 //!
 //! ## Versions
 //!
-//! The classes of 0.5.23; older versions support fewer.
+//! The classes of each release from 0.4.7 to 0.5.23 (`sglang_hooks.tsv`).
 //!
 //! ## Source
 //!
-//! sglang `models/`, `speculative/spec_aux_hidden_state.py`.
+//! sglang `models/`, `model_executor/model_runner.py`, sglang pull request #13297.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{algorithm::Algorithm, diagnostic::Severity, model::ModelConfig};
 
-use super::families;
+use super::hooks::{Hook, not_handed_out};
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
@@ -59,20 +59,14 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle3)?;
-    let architecture = context.target_config()?.architecture()?;
-    if !families::is_closed_to_eagle3(architecture) {
+    if context.draft_config().is_some_and(reads_the_last_layer) {
         return None;
     }
-    let key = Key::SpeculativeAlgorithm;
-    let message = format!("EAGLE3 cannot run on {architecture}: the class does not expose its hidden states");
-    Some(
-        Finding::new(context.value_place(key), message, "not with this target")
-            .related(context.span(Key::ModelPath), architecture)
-            .sglang_says(format!(
-                "AttributeError: '{architecture}' object has no attribute 'set_eagle3_layers_to_capture'"
-            ))
-            .on_facts("target", context.target)
-            .by_version()
-            .help("use STANDALONE with a smaller model of the same vocabulary, NGRAM, or an EAGLE-1/2 head"),
-    )
+    let instead = "use STANDALONE with a smaller model of the same vocabulary, NGRAM, or an EAGLE-1/2 head";
+    not_handed_out(context, Hook::Eagle3States, "hidden states", "set_eagle3_layers_to_capture", instead)
+}
+
+/// Whether the head's config states that it reads no states of other layers.
+fn reads_the_last_layer(draft: &ModelConfig) -> bool {
+    draft.eagle_config.as_ref().and_then(|eagle| eagle.use_aux_hidden_state) == Some(false)
 }

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for trtllm_mla, flashmla or cutlass_mla as the attention backend with an EAGLE-3 draft of
-//! the Llama class, without a separate backend for the draft.
+//! Looks for trtllm_mla, flashmla or cutlass_mla as the attention backend, given or the default of
+//! the GPU, with an EAGLE-3 draft of the Llama class, without a separate backend for the draft.
 //!
 //! ## Why is this bad?
 //!
@@ -44,15 +44,16 @@
 //!
 //! ## Versions
 //!
-//! Reported for about 0.5.10; the flag for the draft is in 0.5.9 and later.
+//! Reported for about 0.5.10; the flag for the draft is in 0.5.9 and later. The default is that of
+//! SM 10.x from 0.5.5 to 0.5.16.
 //!
 //! ## Source
 //!
 //! sglang issue #23490.
 
-use schemas::{diagnostic::Severity, flags::Key};
+use schemas::{diagnostic::Severity, flags::Key, gpu::Architecture, version::EngineVersion};
 
-use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR02",
@@ -65,18 +66,42 @@ pub(in crate::rules) const RULE: Definition = Definition {
 /// Backends for compressed keys and values only.
 const MLA_ONLY: [&str; 3] = ["trtllm_mla", "flashmla", "cutlass_mla"];
 
+/// Targets whose default on SM 10.x is such a backend, with the first version of it.
+const BY_DEFAULT: [(&str, EngineVersion); 2] =
+    [("DeepseekV3ForCausalLM", V0_5_5), ("KimiK25ForConditionalGeneration", V0_5_9)];
+
+/// The backend that is taken for such a target if no flag names one, in versions that were read.
+fn default_of(context: &Context<'_>) -> Option<&'static str> {
+    let class = context.target_config()?.architecture()?;
+    let (_, since) = BY_DEFAULT.iter().find(|(known, _)| *known == class)?;
+    let is_own = matches!(context.architecture(), Some(Architecture::Sm(10, _)));
+    let flags = [Key::AttentionBackend, Key::PrefillAttentionBackend, Key::DecodeAttentionBackend];
+    let is_read = *since <= context.version() && context.version() < V0_5_17;
+    (is_own && is_read && flags.iter().all(|flag| context.is_absent(*flag))).then_some("trtllm_mla")
+}
+
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
-    let backend = context.launch.text(Key::AttentionBackend).filter(|backend| MLA_ONLY.contains(&backend.value))?;
+    let given = context.launch.text(Key::AttentionBackend);
+    let name = match &given {
+        Some(backend) => backend.value,
+        None => default_of(context)?,
+    };
+    if !MLA_ONLY.contains(&name) {
+        return None;
+    }
+    let place = given.as_ref().map_or_else(|| context.value_place(Key::SpeculativeAlgorithm), |backend| backend.span);
     let own = Key::SpeculativeDraftAttentionBackend;
     let draft = context.draft_config()?;
     let llama = draft.architecture().is_some_and(|class| class.starts_with("LlamaForCausalLMEagle"));
     if !context.target_config()?.is_mla() || draft.is_mla() || !llama || !context.is_absent(own) {
         return None;
     }
-    let message = format!("{} cannot run the draft, which has ordinary heads", backend.value);
+    let message = format!("{name} cannot run the draft, which has ordinary heads");
+    let finding = Finding::new(place, message, "for compressed keys and values only");
+    let finding = if given.is_some() { finding } else { finding.at_most(Severity::Warning) };
     Some(
-        Finding::new(backend.span, message, "for compressed keys and values only")
+        finding
             .related(context.span(Key::SpeculativeDraftModelPath), "ordinary heads")
             .on_facts("target", context.target)
             .on_facts("draft", context.draft)

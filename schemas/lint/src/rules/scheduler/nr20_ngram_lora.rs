@@ -16,7 +16,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version:0.5.4.post3 also:SD001
+//! ```launch bad version:0.5.4.post3 also:SD193
 //! sglang serve --model-path target --speculative-algorithm NGRAM --enable-lora --lora-paths a=lora --max-running-requests 16 --attention-backend fa3
 //! ```
 //!

@@ -30,7 +30,8 @@
 //!
 //! ## Versions
 //!
-//! 0.5.6 to 0.5.9; 0.5.12.post1 falls back to the other worker, from 0.5.15.post1 on it runs.
+//! 0.5.4 to 0.5.10, of which those before 0.5.8 do not say so and fail with a shape (sglang#14077);
+//! 0.5.11 falls back to the other worker, from 0.5.15.post1 on it runs.
 //!
 //! ## Source
 //!
@@ -53,7 +54,7 @@ const VARIABLE: &str = "SGLANG_ENABLE_SPEC_V2";
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
     let version = context.version();
-    if !(V0_5_6..=V0_5_9).contains(&version) {
+    if !(V0_5_4..V0_5_11).contains(&version) {
         return None;
     }
     let variable = context.switched_on(VARIABLE)?;

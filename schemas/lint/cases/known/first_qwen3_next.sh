@@ -1,0 +1,3 @@
+# expect: VL24 warning
+pip install vllm==0.10.2
+vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct -tp 4 --speculative-config '{"method": "qwen3_next_mtp", "num_speculative_tokens": 2}'
