@@ -42,7 +42,8 @@
 //!
 //! ## Source
 //!
-//! sglang `models/`, `speculative/eagle_worker.py`, sglang issue #17935, sglang pull request #13297.
+//! sglang `models/`, `speculative/eagle_worker.py`, sglang issue #17935, sglang pull request
+//! #13297.
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 

@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Compares the target's architecture, under DFLASH or under DSPARK with a draft of its own, with the
-//! classes that have no `set_dflash_layers_to_capture` (or `set_dspark_layers_to_capture`) in this
-//! version. It is a warning if a later version has it, since a branch may have it earlier.
+//! Compares the target's architecture, under DFLASH or under DSPARK with a draft of its own, with
+//! the classes that have no `set_dflash_layers_to_capture` (or `set_dspark_layers_to_capture`) in
+//! this version. It is a warning if a later version has it, since a branch may have it earlier.
 //!
 //! ## Why is this bad?
 //!
