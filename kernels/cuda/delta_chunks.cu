@@ -1,4 +1,4 @@
-// The chunks of the prompts of gated delta nets, from state to state: see delta_chunks.cuh.
+// The chunks of gated delta nets, from state to state: see delta_chunks.cuh.
 //
 // A warp has the columns of values that it needs of everything, in registers, transposed: results
 // of products are the left operands of the next ones, and warps exchange nothing.
@@ -13,6 +13,8 @@
 #define BLOCK_COLUMNS (VALUE_DIM % 64 == 0 ? 64 : 32)
 #define STATE_THREADS (BLOCK_COLUMNS / WARP_COLUMNS * WARP)
 #define VALUE_STRIDE (BLOCK_COLUMNS + 8)
+// The rows that the lanes of a warp read at once are in different banks.
+#define STATE_STRIDE (BLOCK_COLUMNS + 4)
 
 /// Elements of T whose sum is a float, for the two halves of 32-bit operands.
 struct Split {
@@ -55,9 +57,13 @@ __device__ __forceinline__ const T* of_inputs(const T* matrix, int stride, int c
 /// What `delta_chunks` keeps in shared memory: a chunk.
 struct Chunk {
   T key[CHUNK * KEY_STRIDE], query[CHUNK * KEY_STRIDE];
-  T matrix[MATRICES][CHUNK * ROW_STRIDE];
   T value[CHUNK * VALUE_STRIDE];
   float factor[FACTORS][CHUNK];
+  union {
+    T matrix[MATRICES][CHUNK * ROW_STRIDE];
+    /// The block's columns of the first state, on their way to registers.
+    float state[KEY_DIM * STATE_STRIDE];
+  };
 };
 
 /// The transposed state of a warp's columns: results of mma_16816, keys 8 by 8.
@@ -73,10 +79,10 @@ struct OfRows {
 __device__ __forceinline__ float2 factors_of(const float* factor, int n) {
   return *(const float2*)(factor + n * 8 + lane() % 4 * 2);
 }
-/// The element of the state `[KEY_DIM, VALUE_DIM]` that is the first of a result; the second is of
+/// The element of a state, its keys `stride` apart, that is the first of a result; the second is of
 /// the next key, the others are eight columns on.
-__device__ __forceinline__ int state_at(int n, int column) {
-  return (n * 8 + lane() % 4 * 2) * VALUE_DIM + column + lane() / 4;
+__device__ __forceinline__ int state_at(int n, int column, int stride) {
+  return (n * 8 + lane() % 4 * 2) * stride + column + lane() / 4;
 }
 
 /// Adds products with the state: keys and queries of the rows.
@@ -195,11 +201,26 @@ struct Source {
   __device__ __forceinline__ u64 place(Rows rows) const { return (u64)rows.place * value_heads + head; }
 };
 
-/// Starts the copies of what the outputs of a chunk need: all but its keys and factors.
-__device__ __forceinline__ void copy_chunk(Chunk& c, const Source& from, Rows rows) {
+/// Starts the copies of the block's columns of a state, by whole lines of memory.
+__device__ __forceinline__ void copy_state(Chunk& c, const float* matrix, int column) {
+  constexpr int PIECES = BLOCK_COLUMNS / 4;
+  for (int i = (int)threadIdx.x; i < KEY_DIM * PIECES; i += STATE_THREADS) {
+    int key = i / PIECES, piece = i % PIECES;
+    copy_async_16(c.state + key * STATE_STRIDE + piece * 4, matrix + key * VALUE_DIM + column + piece * 4);
+  }
+  copy_async_commit();
+}
+
+/// Starts the copies of the queries and values of a chunk.
+__device__ __forceinline__ void copy_queries(Chunk& c, const Source& from, Rows rows) {
   const T* value = from.convolved + (u64)rows.first * from.channels() + 2 * from.key_heads * KEY_DIM + from.head * VALUE_DIM;
   copy_rows<STATE_THREADS>(c.query, KEY_STRIDE, from.queries(rows), from.channels(), KEY_DIM, rows.count);
   copy_rows<STATE_THREADS>(c.value, VALUE_STRIDE, value + from.column, from.channels(), BLOCK_COLUMNS, rows.count);
+  copy_async_commit();
+}
+
+/// The same of its matrices.
+__device__ __forceinline__ void copy_matrices(Chunk& c, const Source& from, Rows rows) {
   const T* matrix = from.matrices + from.place(rows) * (MATRICES * CHUNK * CHUNK);
   for (int i = (int)threadIdx.x; i < MATRICES * CHUNK * CHUNK / 8; i += STATE_THREADS) {
     int row = i / (CHUNK / 8), piece = i % (CHUNK / 8);
@@ -209,10 +230,15 @@ __device__ __forceinline__ void copy_chunk(Chunk& c, const Source& from, Rows ro
   copy_async_commit();
 }
 
-/// The same for what the next state needs too: keys and factors.
+/// The same of its keys, which the next state needs too.
 __device__ __forceinline__ void copy_keys(Chunk& c, const Source& from, Rows rows) {
   const T* key = from.queries(rows) + from.key_heads * KEY_DIM;
   copy_rows<STATE_THREADS>(c.key, KEY_STRIDE, key, from.channels(), KEY_DIM, rows.count);
+  copy_async_commit();
+}
+
+/// The same of its factors, which the next state needs too.
+__device__ __forceinline__ void copy_factors(Chunk& c, const Source& from, Rows rows) {
   const float* factor = from.factors + from.place(rows) * (FACTORS * CHUNK);
   for (int i = (int)threadIdx.x; i < FACTORS * CHUNK / 4; i += STATE_THREADS) {
     copy_async_16(c.factor[0] + i * 4, factor + i * 4);
@@ -221,25 +247,31 @@ __device__ __forceinline__ void copy_keys(Chunk& c, const Source& from, Rows row
 }
 
 /// The rows of a layer, group by group, from the states of their slots, which become those after
-/// the last rows. out `[rows, value heads · VALUE_DIM]`; groups whose slot is the dummy yield
-/// zeros. convolved, matrices and factors are those of the kernels above, matrices of states are as
-/// in delta.cu. Dynamic shared memory: Chunk. Grid (value heads · VALUE_DIM / BLOCK_COLUMNS,
-/// groups), STATE_THREADS threads.
+/// the last rows if `writes`. out `[rows, value heads · VALUE_DIM]`; groups whose slot is the dummy
+/// yield zeros. convolved, matrices and factors are those of the kernels above, matrices of states
+/// are as in delta.cu, groups as in `rows_of`.
+///
+/// Follows `delta_triangles`, which releases it late: what that does not write is read before it
+/// has ended. Dynamic shared memory: Chunk. Grid (value heads · VALUE_DIM / BLOCK_COLUMNS, groups),
+/// STATE_THREADS threads.
 extern "C" __global__ void __launch_bounds__(STATE_THREADS)
 delta_chunks(T* out, const T* convolved, const T* matrices, const float* factors, float* states, int layers, int layer,
-             int key_heads, int value_heads, const int* position, const int* row_slot, int dummy_slot, const int* first) {
+             int key_heads, int value_heads, const int* position, int each, int writes, const int* row_slot,
+             int dummy_slot, const int* first) {
   DYNAMIC_SHARED(dynamic);
   Chunk& c = *(Chunk*)dynamic;
   constexpr int PIECES = VALUE_DIM / BLOCK_COLUMNS;
   int head = (int)blockIdx.x / PIECES, column = (int)blockIdx.x % PIECES * BLOCK_COLUMNS, group = (int)blockIdx.y;
   int own = column + warp() * WARP_COLUMNS, width = value_heads * VALUE_DIM;
-  wait_for_predecessor();
-  int begin = first[group], end = first[group + 1];
+  release_successor();
+  int begin = first ? load_fresh(first + group) : group * each;
+  int end = first ? load_fresh(first + group + 1) : begin + each;
   if (begin >= end) return;
-  int slot = row_slot[begin];
+  int slot = load_fresh(row_slot + begin);
   // The output of a pair of columns.
   T* to = out + head * VALUE_DIM + own + lane() % 4 * 2;
   if (slot == dummy_slot) {
+    await_predecessor();
     for (int row = begin + lane() / 4; row < end; row += 8) {
       *(u32*)(to + (u64)row * width) = 0;
       *(u32*)(to + (u64)row * width + 8) = 0;
@@ -247,16 +279,26 @@ delta_chunks(T* out, const T* convolved, const T* matrices, const float* factors
     return;
   }
   float* matrix = states + (((u64)slot * layers + layer) * value_heads + head) * (KEY_DIM * VALUE_DIM);
+  const Source from{convolved, matrices, factors, key_heads, value_heads, head, column};
+  Rows rows = rows_of(first, position, each, group, 0);
+  copy_state(c, matrix, column);
+  copy_queries(c, from, rows);
+  copy_keys(c, from, rows);
+  copy_async_wait<2>();
+  block_sync();
   Columns state;
 #pragma unroll
   for (int n = 0; n < KEY_DIM / 8; n++) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) state.s[n][i] = matrix[state_at(n, own) + i % 2 * VALUE_DIM + i / 2 * 8];
+    for (int i = 0; i < 4; i++) {
+      state.s[n][i] = c.state[state_at(n, warp() * WARP_COLUMNS, STATE_STRIDE) + i % 2 * STATE_STRIDE + i / 2 * 8];
+    }
   }
-  const Source from{convolved, matrices, factors, key_heads, value_heads, head, column};
-  Rows rows = rows_of(first, position, group, 0);
-  copy_chunk(c, from, rows);
-  copy_keys(c, from, rows);
+  // Matrices overwrite what other warps read of the state.
+  block_sync();
+  await_predecessor();
+  copy_matrices(c, from, rows);
+  copy_factors(c, from, rows);
 #pragma unroll 1
   for (int index = 1; rows.count > 0; index++) {
     copy_async_wait<0>();
@@ -274,18 +316,25 @@ delta_chunks(T* out, const T* convolved, const T* matrices, const float* factors
       *(u32*)(to + (u64)(rows.first + row) * width) = low;
       *(u32*)(to + (u64)(rows.first + row) * width + 8) = high;
     }
+    if (!writes) return;
     // What is copied now overwrites what other warps have read before the barriers.
-    rows = rows_of(first, position, group, index);
+    rows = rows_of(first, position, each, group, index);
     block_sync();
-    if (rows.count > 0) copy_chunk(c, from, rows);
+    if (rows.count > 0) {
+      copy_queries(c, from, rows);
+      copy_matrices(c, from, rows);
+    }
     change_state(state, of_rows, c);
     block_sync();
-    if (rows.count > 0) copy_keys(c, from, rows);
+    if (rows.count > 0) {
+      copy_keys(c, from, rows);
+      copy_factors(c, from, rows);
+    }
   }
 #pragma unroll
   for (int n = 0; n < KEY_DIM / 8; n++) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) matrix[state_at(n, own) + i % 2 * VALUE_DIM + i / 2 * 8] = state.s[n][i];
+    for (int i = 0; i < 4; i++) matrix[state_at(n, own, VALUE_DIM) + i % 2 * VALUE_DIM + i / 2 * 8] = state.s[n][i];
   }
 }
 

@@ -1,4 +1,5 @@
-//! Times a layer of a gated delta net: prompts as a recurrence and in chunks, trees, and commits.
+//! Times a layer of a gated delta net: prompts, trees and chains as a recurrence and in chunks, and
+//! commits.
 //!
 //! `delta_time cuda:0` runs on a GPU with the sizes of Qwen3.5-27B, and of 35B-A3B; `delta_time
 //! emulator` checks with small ones that it runs at all. Microseconds per layer and 1,024 rows, or
@@ -9,7 +10,7 @@ mod timing;
 use std::{env, error::Error, process::ExitCode};
 
 use kernels::{
-    device::{Buffer, Device, DeviceError, Element},
+    device::{Buffer, Device, DeviceError, Element, Slice},
     launch::{
         DeltaChunks, DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaSteps, DeltaWeights, Groups,
         Kernels, Rows, delta_chunk_bytes,
@@ -27,16 +28,32 @@ const SMALL: [(&str, DeltaSizes); 1] =
 /// Sequences of a pass, and rows of each.
 const PROMPTS: [(usize, usize); 5] = [(1, 512), (1, 2048), (8, 512), (1, 8192), (64, 16)];
 /// Requests of a round, nodes of each, and whether these are a binary tree instead of a chain.
-const ROUNDS: [(usize, usize, bool); 9] = [
-    (1, 4, false),
-    (8, 4, false),
-    (32, 4, false),
+const ROUNDS: [(usize, usize, bool); 25] = [
     (1, 1, false),
+    (2, 1, false),
+    (4, 1, false),
     (8, 1, false),
     (32, 1, false),
+    (1, 2, false),
+    (8, 2, false),
+    (32, 2, false),
+    (1, 4, false),
+    (2, 4, false),
+    (4, 4, false),
+    (8, 4, false),
+    (32, 4, false),
+    (1, 8, false),
+    (8, 8, false),
+    (32, 8, false),
+    (1, 3, true),
+    (8, 3, true),
+    (32, 3, true),
     (1, 15, true),
     (8, 15, true),
     (32, 15, true),
+    (1, 31, true),
+    (8, 31, true),
+    (32, 31, true),
 ];
 
 /// One size's buffers. Weights and states are shared by all layers but the state of a slot.
@@ -87,9 +104,11 @@ fn run() -> Result<(), Box<dyn Error>> {
         }
         for (batch, nodes, is_tree) in ROUNDS.into_iter().filter(|(batch, ..)| *batch == 1 || !emulated) {
             let times = scene.rounds(batch, nodes, is_tree)?;
-            let [verify, commit] = times.map(|seconds| seconds * 1e6 / scene.layers as f64);
+            let [verify, chunk, commit] = times.map(|seconds| seconds * 1e6 / scene.layers as f64);
             let form = if is_tree { "trees" } else { "chains" };
-            println!("{name}, {batch} {form} of {nodes}: verify {verify:.1}, commit {commit:.1}");
+            println!(
+                "{name}, {batch} {form} of {nodes}: verify {verify:.1}, in a chunk {chunk:.1}, commit {commit:.1}"
+            );
         }
     }
     Ok(())
@@ -175,39 +194,49 @@ impl Scene {
         Ok([timing::median(device, self.runs, recurrence)?, timing::median(device, self.runs, in_chunks)?])
     }
 
-    /// Seconds of rounds in all layers: chains or trees that are verified, and paths of them that
-    /// are committed: chains without their last node, and three nodes of trees.
-    fn rounds(&self, batch: usize, nodes: usize, is_tree: bool) -> Result<[f64; 2], DeviceError> {
+    /// Seconds of rounds in all layers: chains or trees that are verified, as a recurrence and in a
+    /// chunk, and paths of them that are committed: chains without their last node, and the first
+    /// nodes of trees.
+    fn rounds(&self, batch: usize, nodes: usize, is_tree: bool) -> Result<[f64; 3], DeviceError> {
         let (device, rows) = (self.kernels.device(), batch * nodes);
         let ints = |of: &dyn Fn(usize) -> usize, count: usize| {
             device.upload(&(0..count).map(|at| of(at) as i32).collect::<Vec<_>>())
         };
         let (row_slot, slot) = (ints(&|row| row / nodes, rows)?, ints(&|at| at, batch)?);
-        let accepted = if is_tree { 3 } else { (nodes - 1).max(1) };
-        let of_path = |at: usize| if is_tree { (1 << (at % nodes).min(3)) - 1 } else { at % nodes };
+        // A binary tree of 15 nodes is 3 deep.
+        let depth = nodes.ilog2() as usize;
+        let accepted = if is_tree { depth } else { (nodes - 1).max(1) };
+        let of_path = |at: usize| if is_tree { (1 << (at % nodes).min(depth)) - 1 } else { at % nodes };
         let (node, count) = (ints(&of_path, rows)?, ints(&|_| accepted, batch)?);
         let parents: Vec<i32> = (0..rows as i32).map(|row| (row % nodes as i32 + 1) / 2 - 1).collect();
         let parent = device.upload(&parents)?;
-        // A binary tree of 15 nodes is 3 deep.
-        let (stride, levels) = (DeltaSteps::stride_of(nodes, 3), self.kernels.delta_levels(&self.sizes, 3));
+        let (stride, levels) = (DeltaSteps::stride_of(nodes, depth), self.kernels.delta_levels(&self.sizes, depth));
         let at = device.allocate(batch * stride * 4)?;
         let steps = DeltaSteps { at: at.slice(), stride, parent: parent.slice(), nodes, levels };
         self.kernels.delta_steps(&self.sizes, steps, batch)?;
         let paths =
             DeltaPaths { batch, nodes, slot: slot.slice(), node: node.slice(), most: nodes, count: count.slice() };
-        let pass = |layer| DeltaPass {
+        let pass = |layer, writes| DeltaPass {
             sizes: self.sizes,
             layer,
             inputs: self.inputs(rows, layer),
             groups: Groups::Even(nodes),
             row_slot: row_slot.slice(),
-            // A single row is certain, so it may change the state.
-            order: if is_tree { DeltaOrder::Tree(steps) } else { DeltaOrder::Chain { writes: nodes == 1 } },
+            order: if is_tree { DeltaOrder::Tree(steps) } else { DeltaOrder::Chain { writes } },
         };
+        let bytes = delta_chunk_bytes(Element::BF16, &self.sizes, rows, batch);
+        let [matrices, factors] = bytes.map(|bytes| device.allocate(bytes));
+        let [matrices, factors] = [matrices?, factors?];
+        let chunks = DeltaChunks { matrices: matrices.slice(), factors: factors.slice(), position: Slice::NONE };
         let (out, weights, states) = (self.out.slice(), self.weights(), self.of_states());
-        let verify =
-            || (0..self.layers).try_for_each(|layer| self.kernels.delta_rows(out, pass(layer), weights, states));
+        // A single row is certain, so it may change the state.
+        let verify = |layer| self.kernels.delta_rows(out, pass(layer, nodes == 1), weights, states);
+        let in_chunk = |layer| self.kernels.delta_chunks(out, pass(layer, false), chunks, weights, states);
         let commit = || self.kernels.delta_commit(&self.sizes, self.inputs(rows, 0), paths, weights, states);
-        Ok([timing::median(device, self.runs, verify)?, timing::median(device, self.runs, commit)?])
+        Ok([
+            timing::median(device, self.runs, || (0..self.layers).try_for_each(verify))?,
+            timing::median(device, self.runs, || (0..self.layers).try_for_each(in_chunk))?,
+            timing::median(device, self.runs, commit)?,
+        ])
     }
 }

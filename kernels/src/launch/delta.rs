@@ -16,8 +16,10 @@ pub(super) const FILE: KernelFile =
 pub(super) const CONVOLVE: KernelFile =
     KernelFile { name: "delta_convolve.cu", text: include_str!("../../cuda/delta_convolve.cu"), split: Split::Shared };
 
-/// Columns of a state per block.
+/// Columns of a state in a block of few states.
 const COLUMNS: usize = 32;
+/// The most elements of a key for which a lane may have a column.
+const MOST_COLUMN: usize = 128;
 /// Threads of a block.
 const THREADS: u32 = 128;
 /// Maximum number of levels at which states of a tree are kept in shared memory.
@@ -241,16 +243,35 @@ impl Kernels {
             }
         }
         let own = [int(layer), address(row_slot), int(states.dummy)];
-        let (name, rest) = match steps {
-            Some(DeltaSteps { at, stride, .. }) => ("delta_trees", vec![int(each), address(at), int(stride)]),
-            None => ("delta_chains", vec![address(first), int(each), Arg::Int(writes.into())]),
+        let (name, geometry, rest) = match steps {
+            Some(DeltaSteps { at, stride, levels, .. }) => {
+                let kept = levels * level_bytes(&sizes);
+                ("delta_trees", blocks_of_columns(&sizes, [count, 1], kept), vec![int(each), address(at), int(stride)])
+            }
+            None => {
+                let (name, geometry) = self.delta_blocks(["delta_chains", "delta_chains_of_heads"], &sizes, [count, 1]);
+                (name, geometry, vec![address(first), int(each), Arg::Int(writes.into())])
+            }
         };
         let arguments = [&[address(out)][..], &shared, &own, &rest].concat();
-        let kept = steps.map_or(0, |steps| steps.levels * level_bytes(&sizes));
         let kernel = self.delta_kernel(&sizes, name)?;
         // SAFETY: lengths are checked above; slots, groups and steps come from the caller's layout
         // kernels and are within bounds.
-        unsafe { self.device.launch(&kernel, heads(&sizes, count, 1, kept), &arguments) }
+        unsafe { self.device.launch(&kernel, geometry, &arguments) }
+    }
+
+    /// The kernel of two, for few states and for many, and its blocks.
+    fn delta_blocks(
+        &self,
+        [few, many]: [&'static str; 2],
+        sizes: &DeltaSizes,
+        [groups, layers]: [usize; 2],
+    ) -> (&'static str, Geometry) {
+        let heads = sizes.value_heads * groups * layers;
+        if sizes.key_dim > MOST_COLUMN || heads < self.device.properties().multiprocessors {
+            return (few, blocks_of_columns(sizes, [groups, layers], 0));
+        }
+        (many, grid([sizes.value_heads, groups, layers], sizes.value_dim as u32, 0))
     }
 
     /// Norms and gates the outputs of a layer in place: `rms(out) · norm · silu(gate)` for each
@@ -300,9 +321,11 @@ impl Kernels {
         let DeltaPaths { batch, nodes, slot, node, most, count } = paths.checked(inputs.rows)?;
         let own = [address(slot), int(states.dummy), int(nodes), address(node), int(most), address(count)];
         let arguments = [&shared[..], &own].concat();
-        let kernel = self.delta_kernel(sizes, "delta_commit")?;
+        let names = ["delta_commit", "delta_commit_of_heads"];
+        let (name, geometry) = self.delta_blocks(names, sizes, [batch, states.layers]);
+        let kernel = self.delta_kernel(sizes, name)?;
         // SAFETY: lengths are checked above; paths are those that acceptance has written.
-        unsafe { self.device.launch(&kernel, heads(sizes, batch, states.layers, 0), &arguments) }
+        unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 
     /// The arguments that all kernels share which change states.
@@ -397,6 +420,6 @@ pub(super) fn ranges<'a>(groups: Groups<'a>, rows: usize) -> Result<(Slice<'a>, 
 }
 
 /// A block for each [`COLUMNS`] of a head.
-fn heads(sizes: &DeltaSizes, groups: usize, layers: usize, shared: usize) -> Geometry {
+fn blocks_of_columns(sizes: &DeltaSizes, [groups, layers]: [usize; 2], shared: usize) -> Geometry {
     grid([sizes.value_heads * (sizes.value_dim / COLUMNS), groups, layers], THREADS, shared)
 }

@@ -6,7 +6,8 @@
 
 use kernels::{
     device::{Buffer, DeviceError, Slice},
-    launch::{DeltaInputs, DeltaOrder, DeltaPaths, DeltaStates, DeltaSteps, Rows},
+    launch::{DeltaInputs, DeltaOrder, DeltaPaths, DeltaStates, DeltaSteps, Groups, Rows},
+    reference::DeltaSizes,
 };
 
 use super::{
@@ -48,10 +49,21 @@ impl Machine {
         }
     }
 
-    /// Lays out the steps over the trees of a pass, for all layers.
+    /// Whether the rows of a pass run through layers with a state in chunks.
+    pub(super) fn in_chunks(&self, pass: Pass<'_>, sizes: &DeltaSizes) -> bool {
+        self.chunks_deltas
+            && match pass.groups {
+                Groups::Ranges { .. } => true,
+                Groups::Even(nodes) => {
+                    self.kernels.prefers_delta_chunks(sizes, pass.order, pass.rows / nodes.max(1), nodes)
+                }
+            }
+    }
+
+    /// Lays out the steps over the trees of a pass, for all layers, unless they run in chunks.
     pub(super) fn lay_out_steps(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
         match (&self.target.delta, pass.order) {
-            (Some(tables), DeltaOrder::Tree(steps)) => {
+            (Some(tables), DeltaOrder::Tree(steps)) if !self.in_chunks(pass, &tables.sizes) => {
                 self.kernels.delta_steps(&tables.sizes, steps, pass.rows / steps.nodes.max(1))
             }
             _ => Ok(()),

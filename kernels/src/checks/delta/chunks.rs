@@ -1,11 +1,13 @@
-//! Prompts in chunks, against the recurrence.
+//! Prompts and trees in chunks, against the recurrence.
 
 use std::ops::Range;
 
-use super::{Numbers, SIZES, SLOTS, World, compare, text, tolerance, values};
+use super::{Numbers, SIZES, SLOTS, World, compare, text, tolerance, tree, values};
 use crate::{
-    device::{Device, Element},
-    launch::{DELTA_CHUNK, DeltaChunks, DeltaOrder, DeltaPass, Groups, delta_chunk_bytes, has_delta_chunks},
+    device::{Device, Element, Slice},
+    launch::{
+        DELTA_CHUNK, DeltaChunks, DeltaOrder, DeltaPass, DeltaSteps, Groups, delta_chunk_bytes, has_delta_chunks,
+    },
     reference::{DeltaSizes, delta_history, delta_rule},
 };
 
@@ -23,13 +25,19 @@ struct Piece {
     rows: Range<usize>,
 }
 
-/// Pieces that begin and end anywhere, together; and the bits of one that is divided at multiples
-/// of a chunk.
+/// Pieces of prompts that begin and end anywhere, together; the bits of one that is divided at
+/// multiples of a chunk; and trees and chains whose states stay as they are.
 pub fn check_delta_chunks(device: &Device, element: Element) -> Result<(), String> {
     let mut numbers = Numbers::new(74);
     for sizes in SIZES {
         if has_delta_chunks(element, &sizes, device.properties()) {
             check_pieces(device, element, sizes, &mut numbers)?;
+            for nodes in [1, 9, 16, 19, 33, DELTA_CHUNK] {
+                check_trees(device, element, sizes, (nodes, true), &mut numbers)?;
+            }
+            for nodes in [4, 17] {
+                check_trees(device, element, sizes, (nodes, false), &mut numbers)?;
+            }
         }
     }
     Ok(())
@@ -74,6 +82,56 @@ fn check_pieces(device: &Device, element: Element, sizes: DeltaSizes, numbers: &
     }
     let own = world.matrix(LAYER, *slot);
     compare("the state after a divided piece", &world.found_matrices()?[own.clone()], &after[own], 0.0)
+}
+
+/// Trees of as many nodes, some of which do not exist, or chains.
+fn check_trees(
+    device: &Device,
+    element: Element,
+    sizes: DeltaSizes,
+    (nodes, is_tree): (usize, bool),
+    numbers: &mut Numbers,
+) -> Result<(), String> {
+    let (slots, width) = ([1_usize, SLOTS - 1, 0], sizes.value_width());
+    let world = World::new(device, element, sizes, slots.len() * nodes, numbers)?;
+    let chain = || (0..nodes as i32).map(|node| node - 1).collect();
+    let trees: Vec<Vec<i32>> = slots.iter().map(|_| if is_tree { tree(numbers, nodes) } else { chain() }).collect();
+    let upload = |values: Vec<i32>| device.upload(&values).map_err(text);
+    let parent = upload(trees.concat())?;
+    let row_slot = upload(slots.iter().flat_map(|slot| vec![*slot as i32; nodes]).collect())?;
+    let bytes = delta_chunk_bytes(element, &sizes, slots.len() * nodes, slots.len());
+    let [matrices, factors] = bytes.map(|bytes| device.allocate(bytes).map_err(text));
+    let [matrices, factors] = [matrices?, factors?];
+    let out = device.allocate(slots.len() * nodes * width * element.bytes()).map_err(text)?;
+    // Chunks have no steps.
+    let steps = DeltaSteps { at: Slice::NONE, stride: 0, parent: parent.slice(), nodes, levels: 0 };
+    let pass = DeltaPass {
+        sizes,
+        layer: LAYER,
+        inputs: world.inputs(LAYER),
+        groups: Groups::Even(nodes),
+        row_slot: row_slot.slice(),
+        order: if is_tree { DeltaOrder::Tree(steps) } else { DeltaOrder::Chain { writes: false } },
+    };
+    let chunks = DeltaChunks { matrices: matrices.slice(), factors: factors.slice(), position: Slice::NONE };
+    world.kernels.delta_chunks(out.slice(), pass, chunks, world.weights(), world.states()).map_err(text)?;
+    let found = values(device, out.slice(), element)?;
+    for (request, slot) in slots.into_iter().enumerate() {
+        let own = request * nodes..(request + 1) * nodes;
+        let found = &found[own.start * width..own.end * width];
+        if slot == SLOTS - 1 {
+            compare("delta_chunks of a padding tree", found, &vec![0.0; found.len()], 0.0)?;
+            continue;
+        }
+        let parents: Vec<Option<usize>> = trees[request].iter().map(|parent| usize::try_from(*parent).ok()).collect();
+        let read = world.read(LAYER, slot, own, &parents);
+        let mut matrix = world.matrices[world.matrix(LAYER, slot)].to_vec();
+        let mut expected = delta_rule(&sizes, &read, &parents, &mut matrix, false);
+        let missing = (1..nodes).filter(|node| parents[*node].is_none());
+        missing.for_each(|node| expected[node * width..(node + 1) * width].fill(0.0));
+        compare(&format!("delta_chunks of a tree of {nodes}"), found, &expected, tolerance(element))?;
+    }
+    compare("states after trees in chunks", &world.found_matrices()?, &world.matrices, 0.0)
 }
 
 /// The outputs of the rows of pieces that follow each other.

@@ -35,7 +35,7 @@ impl Machine {
         let inputs: DeltaInputs<'_> = delta_inputs([projected, of_rates, convolved], outputs, rows, element);
         let of_states = self.delta_states(states);
         let delta = DeltaPass { sizes, layer: weights.index, inputs, groups, row_slot: arrays.slot.slice(), order };
-        if is_prompt && self.chunks_deltas {
+        if self.in_chunks(pass, &sizes) {
             let chunks = work.delta.chunks(&arrays.position);
             self.kernels.delta_chunks(attended.at, delta, chunks, tables.operands(), of_states)?;
         } else {
