@@ -278,6 +278,7 @@ fn wrong_pairs_and_flags_are_named() {
         &["EAGLE-3 head", "--speculative-algorithm EAGLE3"],
     );
     with(&["--speculative-algorithm", "EAGLE3"], &["--speculative-draft-model-path"]);
+    with(&["--speculative-row-budget", "2"], &["speculation needs a draft", "--speculative-draft-model-path"]);
     with(&["--speculative-algorithm", "SUFIX"], &["expected one of EAGLE", "did you mean SUFFIX?"]);
     with(&["--speculative-algorithm", "DFLASH"], &["give its folder with --speculative-draft-model-path"]);
     for (folder, holds) in [(TARGET, "holds a whole model"), (EAGLE3, "holds an EAGLE-3 head")] {

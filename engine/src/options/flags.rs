@@ -34,12 +34,13 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     rounds(launch, &mut options)?;
     drafts(launch, &mut options)?;
     // A triple on the command line replaces the whole table of a tuned file.
-    const SHAPE: [Key; 5] = [
+    const SHAPE: [Key; 6] = [
         Key::SpeculativeAlgorithm,
         Key::SpeculativeDraftModelPath,
         Key::SpeculativeEagleTopk,
         Key::SpeculativeNumDraftTokens,
         Key::SpeculativeNumSteps,
+        Key::SpeculativeRowBudget,
     ];
     if SHAPE.into_iter().chain(OWN_FLAGS.map(|own| own.key)).any(|key| launch.has(key)) {
         options.policy = ShapePolicy::fixed(shape(launch, &options)?);
