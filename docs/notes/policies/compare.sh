@@ -61,7 +61,7 @@ long() { closed long 2048 96 1; }
 # Budgets of rows beside whole trees, in one process.
 budgets() {
     bench --simulate-acceptance "$out/trace.jsonl" --shapes 'none;1,1,2;2,1,3;3,1,4;2,1,3~2;3,1,4~2.5;5,1,6~3' \
-        --batch-size 32,64,128 --input-len 256 --median-len 128 --tail 0 --requests-per-user 2 --repeats 3
+        --batch-size 32,64,128 --input-len 64 --median-len 128 --tail 0 --requests-per-user 4 --repeats 3
 }
 
 compare() {
