@@ -121,8 +121,10 @@ __device__ __forceinline__ void correct(OfRows& seen, OfRows& out, const Chunk& 
       const float v[4] = {low.x, low.y, high.x, high.y};
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        seen.x[at][i] = v[i] - (i % 2 ? of_state.y : of_state.x) * seen.x[at][i];
-        out.x[at][i] *= i % 2 ? of_out.y : of_out.x;
+        // What a row holds that does not exist must not reach others.
+        float by_state = i % 2 ? of_state.y : of_state.x, by_out = i % 2 ? of_out.y : of_out.x;
+        seen.x[at][i] = by_state < 0.0f ? 0.0f : v[i] - by_state * seen.x[at][i];
+        out.x[at][i] = by_out < 0.0f ? 0.0f : by_out * out.x[at][i];
       }
     }
   }

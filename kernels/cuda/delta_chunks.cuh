@@ -38,6 +38,8 @@
 // in values, of the state in outputs, of the row in the next state; and of the state in the next.
 #define MATRICES 3
 #define FACTORS 4
+// The first two factors of a row that does not exist; those of others are not negative.
+#define ABSENT_ROW -1.0f
 
 /// Rows of a chunk within a pass.
 struct Rows {

@@ -112,10 +112,11 @@ __device__ __forceinline__ void weigh_keys(T* matrices, Triangles& t) {
       float a[2], p[2];
 #pragma unroll
       for (int e = 0; e < 2; e++) {
-        // Of other rows the power could overflow.
-        float share = has(lineage, j + e) ? exp_accurate(t.sum[i] - t.sum[j + e]) * t.of_key[j + e] : 0.0f;
-        a[e] = j + e < i ? t.beta[i] * t.of_key[i] * share * keys[n][half * 2 + e] : 0.0f;
-        p[e] = t.of_query[i] * share * queries[n][half * 2 + e];
+        // Of other rows the power could overflow, and a row that does not exist may hold anything.
+        bool before = has(lineage, j + e);
+        float share = before ? exp_accurate(t.sum[i] - t.sum[j + e]) * t.of_key[j + e] : 0.0f;
+        a[e] = before && j + e < i ? t.beta[i] * t.of_key[i] * share * keys[n][half * 2 + e] : 0.0f;
+        p[e] = before ? t.of_query[i] * share * queries[n][half * 2 + e] : 0.0f;
       }
       *(float2*)(t.system + i * SYSTEM_STRIDE + j) = make_float2(a[0], a[1]);
       *(u32*)(matrices + 2 * CHUNK * CHUNK + i * CHUNK + j) = pack(p[0], p[1]);
@@ -189,8 +190,9 @@ delta_triangles(T* matrices, float* factors, const T* convolved, const T* gates,
   if (row < 0 || row >= CHUNK) return;
   float* factor = factors + place * (FACTORS * CHUNK) + row;
   float all = t.sum[CHUNK - 1], sum = t.sum[row];
-  factor[0] = exp_accurate(sum) * t.of_key[row];
-  factor[CHUNK] = t.lineage[row] ? exp_accurate(sum) * t.of_query[row] : 0.0f;
+  bool exists = t.lineage[row] != 0;
+  factor[0] = exists ? exp_accurate(sum) * t.of_key[row] : ABSENT_ROW;
+  factor[CHUNK] = exists ? exp_accurate(sum) * t.of_query[row] : ABSENT_ROW;
   factor[2 * CHUNK] = exp_accurate(all - sum) * t.of_key[row];
   factor[3 * CHUNK] = exp_accurate(all);
 }

@@ -379,6 +379,16 @@ impl World {
         device.write(self.on_device.histories.slice(), &self.element.encode(&self.histories)).map_err(text)
     }
 
+    /// Puts what is no number into rows of a layer.
+    fn spoil(&mut self, layer: usize, rows: impl Iterator<Item = usize>) -> Result<(), String> {
+        for row in rows {
+            let from = (layer * self.rows + row) * self.stride;
+            self.projected[from..from + self.stride].fill(f32::NAN);
+        }
+        let device = self.kernels.device();
+        device.write(self.on_device.projected.slice(), &self.element.encode(&self.projected)).map_err(text)
+    }
+
     fn all_inputs(&self) -> DeltaInputs<'_> {
         let layer = self.rows * self.stride;
         DeltaInputs { mixed_layer: layer, gates_layer: layer, ..self.inputs(0) }

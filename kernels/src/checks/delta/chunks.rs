@@ -84,7 +84,7 @@ fn check_pieces(device: &Device, element: Element, sizes: DeltaSizes, numbers: &
     compare("the state after a divided piece", &world.found_matrices()?[own.clone()], &after[own], 0.0)
 }
 
-/// Trees of as many nodes, some of which do not exist, or chains.
+/// Trees of as many nodes, some of which do not exist and hold no numbers, or chains.
 fn check_trees(
     device: &Device,
     element: Element,
@@ -93,9 +93,11 @@ fn check_trees(
     numbers: &mut Numbers,
 ) -> Result<(), String> {
     let (slots, width) = ([1_usize, SLOTS - 1, 0], sizes.value_width());
-    let world = World::new(device, element, sizes, slots.len() * nodes, numbers)?;
+    let mut world = World::new(device, element, sizes, slots.len() * nodes, numbers)?;
     let chain = || (0..nodes as i32).map(|node| node - 1).collect();
     let trees: Vec<Vec<i32>> = slots.iter().map(|_| if is_tree { tree(numbers, nodes) } else { chain() }).collect();
+    let absent = |row: &usize| !row.is_multiple_of(nodes) && trees[row / nodes][row % nodes] < 0;
+    world.spoil(LAYER, (0..slots.len() * nodes).filter(absent))?;
     let upload = |values: Vec<i32>| device.upload(&values).map_err(text);
     let parent = upload(trees.concat())?;
     let row_slot = upload(slots.iter().flat_map(|slot| vec![*slot as i32; nodes]).collect())?;
