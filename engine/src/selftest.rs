@@ -4,6 +4,7 @@
 pub(crate) mod adjusted;
 mod batches;
 mod budgets;
+mod comparison;
 mod default_mode;
 mod joined;
 mod kernel_checks;

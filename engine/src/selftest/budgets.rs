@@ -3,10 +3,10 @@
 //! they need not: with a round in flight, requests that have ended still share the rows.
 
 use super::{
-    Check, EngineConfiguration, SelftestExtent, adjusted::penalised, alone, difference, joined::other_rounds,
-    models::RandomModels, options, request, sampled,
+    Check, EngineConfiguration, SelftestExtent, adjusted::penalised, comparison::Comparison, models::RandomModels,
+    options, request, sampled,
 };
-use crate::{DeviceChoice, Engine, EngineError, Request, SamplingParams, ShapePolicy};
+use crate::{Engine, EngineError, Request, SamplingParams};
 
 /// A chain and trees: with few rows more than roots, most nodes, and more inner nodes than rows.
 const SHAPES: [&str; 4] = ["4,1,5~2.5", "3,2,6~3", "3,2,6~5.5", "4,4,20~1.25"];
@@ -22,33 +22,19 @@ pub fn check_budgets(
     label: &str,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
-    let load = |setting: EngineConfiguration| Engine::load(options(models, setting, plan));
-    let mut engine = load(setting)?;
-    let compares = setting.dtype == "float32" && engine.device().device != "cpu";
-    let cpu = EngineConfiguration::new(DeviceChoice::Cpu, 1, setting.dtype, setting.pair, setting.page_size);
-    let mut cpu = compares.then(|| load(cpu)).transpose()?;
+    let mut comparison = Comparison::load(setting, |setting| Engine::load(options(models, setting, plan)))?;
     let samplings = [SamplingParams::default(), sampled(), penalised()];
-    let (mut changed, mut unlike_cpu) = (None, None);
     let several = plan.batches.iter().copied().find(|batch| *batch > 1).unwrap_or(2);
     for batch in [1, several] {
         let one = |at: usize| request(at, &samplings[at % samplings.len()], plan.tokens);
         let requests: Vec<Request> = (0..batch).map(one).collect();
-        let plain = alone(&mut engine, &requests)?;
+        let plain = comparison.plain(&requests)?;
         for shape in SHAPES.iter().filter_map(|shape| shape.parse().ok()) {
-            engine.set_policy(ShapePolicy::fixed(shape))?;
-            let found = engine.run(requests.clone())?;
-            let say = |difference: String| format!("shape {shape}, batch {batch}, {difference}");
-            changed = changed.or_else(|| difference(&plain, &found).map(say));
-            if let Some(cpu) = cpu.as_mut().filter(|_| batch == 1) {
-                cpu.set_policy(ShapePolicy::fixed(shape))?;
-                unlike_cpu = unlike_cpu.or(other_rounds(&found, &cpu.run(requests.clone())?).map(say));
-            }
+            comparison.run(shape, &requests, &plain, batch == 1)?;
         }
     }
-    report(Check { name: format!("{label}: output does not depend on a budget of rows"), failure: changed });
-    if compares {
-        let name = format!("{label}: within a budget of rows, a request alone accepts what it accepts on the CPU");
-        report(Check { name, failure: unlike_cpu });
-    }
+    let output = format!("{label}: output does not depend on a budget of rows");
+    let rounds = format!("{label}: within a budget of rows, a request alone accepts what it accepts on the CPU");
+    comparison.report([output, rounds], report);
     Ok(())
 }
