@@ -129,7 +129,7 @@ fn find(
         let flags = texts.get(last + 1..).unwrap_or_default();
         let is_requested_for_help =
             flags.iter().any(|flag| matches!(*flag, "--help" | "-h") || flag.starts_with("--help="));
-        if is_requested_for_help || programs::has_flag_of_diffusion(flags) {
+        if is_requested_for_help || programs::has_flag_of_diffusion(flags, Some(engine)) {
             return None;
         }
         // Words that start with a flag are a part of a command, so what the program belongs to is
@@ -152,7 +152,7 @@ fn find(
         return None;
     }
     if let Some(flag) = prefixed {
-        if programs::has_flag_of_trainer(texts) || programs::has_flag_of_diffusion(texts) {
+        if programs::has_flag_of_trainer(texts) || programs::has_flag_of_diffusion(texts, None) {
             return None;
         }
         let script = texts.iter().take(flag).rposition(|text| text.ends_with(".py"));
@@ -170,7 +170,7 @@ fn find(
 fn in_image(texts: &[&str], image: &image::ImageRun, stated: Option<Engine>) -> Option<EngineMatch> {
     let flags = texts.get(image.first..).unwrap_or_default();
     let is_other = texts.get(image.at).is_some_and(|image| images::is_of_other_engine(image));
-    if is_other || programs::has_flag_of_diffusion(flags) {
+    if is_other || programs::has_flag_of_diffusion(flags, stated.or(image.engine)) {
         return None;
     }
     let found = |engine, launcher, first| {
@@ -216,10 +216,10 @@ fn match_flags(line: &ShellCommand<'_>, texts: &[&str], stated: Option<Engine>) 
     let flags = texts.get(first..).unwrap_or_default();
     let flags = flags.get(..MOST_WORDS).unwrap_or(flags);
     let alone = first == 0 && !texts.is_empty();
-    if programs::has_flag_of_diffusion(flags) {
+    let engine = stated.or_else(|| engine_of_flags(flags))?;
+    if programs::has_flag_of_diffusion(flags, Some(engine)) {
         return None;
     }
-    let engine = stated.or_else(|| engine_of_flags(flags))?;
     let evident = match (alone, line.is_variable) {
         (true, false) => true,
         (true, true) => {

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
+use schemas::engines::Engine;
 use serde::Deserialize;
 
 /// What a program does with its arguments. The table explains each role.
@@ -35,6 +36,7 @@ struct ProgramTable {
 #[derive(Debug, Default, Deserialize)]
 struct OtherFlags {
     diffusion: Vec<String>,
+    diffusion_or_vllm: Vec<String>,
     trainer: Vec<String>,
 }
 
@@ -81,9 +83,10 @@ pub(super) fn is_run_letter(letter: char) -> bool {
     TABLE.run.letters.contains(&letter)
 }
 
-/// Whether flags are those of a server for diffusion models.
-pub(super) fn has_flag_of_diffusion(flags: &[&str]) -> bool {
-    has_any(flags, &TABLE.flags.diffusion)
+/// Whether flags are those of a server for diffusion models, of what may be this engine.
+pub(super) fn has_flag_of_diffusion(flags: &[&str], engine: Option<Engine>) -> bool {
+    let may_be_either = engine != Some(Engine::Vllm) && has_any(flags, &TABLE.flags.diffusion_or_vllm);
+    may_be_either || has_any(flags, &TABLE.flags.diffusion)
 }
 
 /// Whether flags are those of a trainer that forwards flags to an engine.
@@ -115,7 +118,8 @@ mod tests {
         for (name, roles) in &table.programs {
             assert!(!roles.is_empty() && roles.windows(2).all(|pair| pair[0] < pair[1]), "{name}: {roles:?}");
         }
-        for list in [&table.flags.diffusion, &table.flags.trainer, &table.run.switches] {
+        for list in [&table.flags.diffusion, &table.flags.diffusion_or_vllm, &table.flags.trainer, &table.run.switches]
+        {
             assert!(!list.is_empty() && list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
         }
     }

@@ -74,6 +74,11 @@ fn words_of_a_page_stand_for_the_readers_own() {
 #[test]
 fn servers_of_diffusion_models_have_flags_of_their_own() {
     is_clean("run.sh", "sglang serve --model-path m --disagg-role server --decoder-urls tcp://a:1 --port 3000\n");
+    is_clean("run.sh", "sglang serve --model-path m --performance-mode speed\n");
+    // Language models are served with some of them too.
+    assert_eq!(count("run.sh", "vllm serve m --performance-mode throughput\n"), 1);
+    assert_eq!(count("run.sh", "docker run vllm/vllm-openai:v0.20.1 m --performance-mode balanced\n"), 1);
+    assert_eq!(count("run.sh", "sglang serve --model-path m --language-only --encoder-urls http://a:1\n"), 1);
 }
 
 #[test]
