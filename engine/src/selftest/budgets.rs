@@ -3,7 +3,7 @@
 //! they need not: with a round in flight, requests that have ended still share the rows.
 
 use super::{
-    Check, EngineConfiguration, SelftestExtent, adjusted::penalised, comparison::Comparison, models::RandomModels,
+    Check, EngineConfiguration, SelftestExtent, adjusted::penalised, comparison::CpuComparison, models::RandomModels,
     options, request, sampled,
 };
 use crate::{Engine, EngineError, Request, SamplingParams};
@@ -22,7 +22,7 @@ pub fn check_budgets(
     label: &str,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
-    let mut comparison = Comparison::load(setting, |setting| Engine::load(options(models, setting, plan)))?;
+    let mut comparison = CpuComparison::load(setting, |setting| Engine::load(options(models, setting, plan)))?;
     let samplings = [SamplingParams::default(), sampled(), penalised()];
     let several = plan.batches.iter().copied().find(|batch| *batch > 1).unwrap_or(2);
     for batch in [1, several] {

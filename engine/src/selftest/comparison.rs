@@ -7,7 +7,7 @@ use super::{Check, EngineConfiguration, alone, difference};
 use crate::{Completion, DeviceChoice, Engine, EngineError, Request, ShapePolicy};
 
 /// An engine, and one on the CPU if rounds are compared.
-pub struct Comparison {
+pub struct CpuComparison {
     engine: Engine,
     cpu: Option<Engine>,
     /// The first difference of each kind.
@@ -15,7 +15,7 @@ pub struct Comparison {
     unlike_cpu: Option<String>,
 }
 
-impl Comparison {
+impl CpuComparison {
     /// Loads both. In other types than float32 sums differ too much to accept the same, and a CPU
     /// is not compared with itself.
     ///

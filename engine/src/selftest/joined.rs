@@ -2,7 +2,7 @@
 //! float32 rounds accept what they accept on the CPU.
 
 use super::{
-    Check, EngineConfiguration, SelftestExtent, adjusted::penalised, comparison::Comparison, models,
+    Check, EngineConfiguration, SelftestExtent, adjusted::penalised, comparison::CpuComparison, models,
     models::RandomModels, options, request, sampled,
 };
 use crate::{
@@ -43,7 +43,7 @@ fn check_rule(
     let label = format!("{label}, {} beside it", rule.algorithm());
     let batch = plan.batches.iter().copied().find(|batch| *batch > 1).unwrap_or(2);
     let requests: Vec<Request> = (0..batch).map(|at| repetitive(at, plan.tokens.max(LEAST_TOKENS))).collect();
-    let mut comparison = Comparison::load(setting, |setting| {
+    let mut comparison = CpuComparison::load(setting, |setting| {
         Engine::load(EngineOptions { second_source: Some(rule), ..options(models, setting, plan) })
     })?;
     let plain = comparison.plain(&requests)?;
