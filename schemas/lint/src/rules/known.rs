@@ -104,6 +104,12 @@ pub(super) struct Fault {
     /// Platforms without the fault; the launch or the text around it names one.
     #[serde(default)]
     not_platforms: Vec<Platform>,
+    /// Whether only engines that slime starts have it, which sends them weights.
+    #[serde(default)]
+    slime: bool,
+    /// Whether it takes requests of a kind, such as one to sleep: information then.
+    #[serde(default)]
+    requests: bool,
     /// Environment variables that must not be set.
     #[serde(default)]
     no_variables: Vec<String>,
@@ -205,6 +211,9 @@ impl Fault {
         if !self.has_keys(context) || !self.is_image(context) {
             return None;
         }
+        if self.slime && context.launch.engine != Engine::Slime {
+            return None;
+        }
         let is_set = |set: &SetVariable| context.launch.variable(&set.name).is_some_and(|own| own.value == set.value);
         if !self.no_variables.iter().all(|name| context.launch.lacks_variable(name))
             || !self.variables.iter().all(is_set)
@@ -236,7 +245,7 @@ impl Fault {
             && target == ModelEvidence::Surely;
         // A plugin with models and kernels of its own may lack the fault.
         let is_fork = self.images.is_empty() && context.launch.forks.any_of(context.launch.engine);
-        Some(match (is_fork, sure) {
+        Some(match (is_fork || self.requests, sure) {
             (true, _) => finding.at_most(Severity::Info),
             (false, true) => finding,
             (false, false) => finding.at_most(Severity::Warning),

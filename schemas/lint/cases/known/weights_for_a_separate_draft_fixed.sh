@@ -1,0 +1,3 @@
+# expect: nothing
+pip install sglang==0.5.10
+python3 train.py --hf-checkpoint Qwen/Qwen3-8B --sglang-speculative-algorithm EAGLE3 --sglang-speculative-draft-model-path org/qwen3-eagle3 --sglang-speculative-num-steps 3 --sglang-speculative-eagle-topk 1 --sglang-speculative-num-draft-tokens 4 --sglang-max-running-requests 16
