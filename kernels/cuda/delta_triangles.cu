@@ -130,8 +130,8 @@ __device__ __forceinline__ void weigh_keys(T* matrices, Triangles& t) {
 /// are trees.
 ///
 /// Follows `delta_convolve`, whose outputs alone are read after the wait; releases its successor
-/// after that. Dynamic shared memory: Triangles. Grid (value heads, most chunks of a group, groups),
-/// CHUNK_THREADS threads.
+/// after that. Dynamic shared memory: Triangles. Grid (value heads, most chunks of a group,
+/// groups), CHUNK_THREADS threads.
 extern "C" __global__ void __launch_bounds__(CHUNK_THREADS)
 delta_triangles(T* matrices, float* factors, const T* convolved, const T* gates, u64 gates_stride, const float* rates,
                 const float* offsets, int layer, int key_heads, int value_heads, const int* position, int each,

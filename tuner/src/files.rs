@@ -3,3 +3,5 @@
 pub(crate) mod atomic_file;
 pub mod date;
 pub mod traces;
+
+pub use self::atomic_file::replace;

@@ -176,6 +176,9 @@ fn trace_limits(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<Tr
     let nodes = engine.cost().nodes;
     let limit = |text: &String| nodes.parse(text).with_context(|| format!("--trace-limits {text}"));
     let limits = arguments.trace_limits.iter().map(limit).collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some(limit) = limits.iter().find(|limit| limit.row_budget.is_some()) {
+        bail!("--trace-limits {limit}: a trace has whole trees, of which `simulate` takes budgets; leave ~… out");
+    }
     engine.traced_draft(&limits)?;
     Ok(limits)
 }

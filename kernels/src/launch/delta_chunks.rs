@@ -1,9 +1,9 @@
 //! Gated delta nets in chunks, after the convolution: `cuda/delta_triangles.cu` and
 //! `cuda/delta_chunks.cu`.
 //!
-//! Chunks of prompts lie at absolute multiples of [`DELTA_CHUNK`] positions. A tree, or a chain that
-//! may be rejected, is one chunk, in which a row follows its ancestors only. The sums differ from
-//! those of the recurrence ([`Kernels::delta_rows`]), so batch-invariant mode has no chunks.
+//! Chunks of prompts lie at absolute multiples of [`DELTA_CHUNK`] positions. A tree, or a chain
+//! that may be rejected, is one chunk, in which a row follows its ancestors only. The sums differ
+//! from those of the recurrence ([`Kernels::delta_rows`]), so batch-invariant mode has no chunks.
 
 use super::{
     DeltaInputs, DeltaOrder, DeltaPass, DeltaStates, DeltaWeights, Groups, Kernels, address, check_ints,
@@ -113,7 +113,7 @@ fn shared_bytes(sizes: &DeltaSizes, rows: usize) -> [usize; 2] {
 }
 
 impl<'a> Division<'a> {
-    fn of(pass: DeltaPass<'a>) -> Result<Self, DeviceError> {
+    fn from_pass(pass: DeltaPass<'a>) -> Result<Self, DeviceError> {
         let DeltaPass { inputs, groups, order, .. } = pass;
         let (first, each, count) = ranges(groups, inputs.rows)?;
         let (parent, writes) = match order {
@@ -150,9 +150,9 @@ impl Kernels {
     }
 
     /// Runs rows through a layer, from the states of their slots; `out` is
-    /// `[rows, value heads · value dim]`. Of prompts, chains in ranges that write, the states become
-    /// those after the last rows. Trees and chains of one size, at most [`DELTA_CHUNK`], leave them
-    /// as they are.
+    /// `[rows, value heads · value dim]`. Of prompts, chains in ranges that write, the states
+    /// become those after the last rows. Trees and chains of one size, at most [`DELTA_CHUNK`],
+    /// leave them as they are.
     ///
     /// # Errors
     /// When a buffer is too short, there are no kernels for the sizes, or the device fails.
@@ -166,7 +166,7 @@ impl Kernels {
     ) -> Result<(), DeviceError> {
         let DeltaPass { sizes, layer, inputs, row_slot, .. } = pass;
         let DeltaInputs { gates, convolved, rows, .. } = inputs;
-        let division = Division::of(pass)?;
+        let division = Division::from_pass(pass)?;
         if !has_delta_chunks(self.element, &sizes, self.device.properties()) {
             return Err(DeviceError::Shape(format!("there are no chunks of {sizes:?}")));
         }
@@ -198,8 +198,8 @@ impl Kernels {
         let arguments = [&triangles[..], &heads, &divided, &[address(division.parent)], &slots].concat();
         let blocks = [sizes.value_heads, division.most, division.groups];
         let kernel = self.device.kernel(TRIANGLES, &options, "delta_triangles")?;
-        // SAFETY: lengths are checked above; slots, groups and trees come from the caller's rows and
-        // are within bounds, and places of chunks are below those that the buffers have.
+        // SAFETY: lengths are checked above; slots, groups and trees come from the caller's rows
+        // and are within bounds, and places of chunks are below those that the buffers have.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, triangles_bytes), &arguments)? };
 
         let own = [

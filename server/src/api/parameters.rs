@@ -200,8 +200,8 @@ fn stop_conditions(fields: &mut Fields, lengths: LengthParameter) -> Result<Stop
     for name in lengths.names {
         let most =
             fields.integer(name, lengths.least..=i64::MAX)?.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
-        // Every name is read, even after one was found, so that wrong values are never accepted.
-        max_new_tokens = max_new_tokens.or(most);
+        // Under several names, all of them are limits.
+        max_new_tokens = max_new_tokens.into_iter().chain(most).min();
     }
     let stop = fields.texts("stop", MOST_STOPS)?;
     if stop.iter().any(String::is_empty) {

@@ -156,6 +156,9 @@ pub fn normalized(mut schema: Value) -> Value {
         if let Some(options) = options.as_object_mut() {
             // Without a limit a model may write white space until its output is full.
             options.entry("whitespace_pattern").or_insert_with(|| WHITE_SPACE.into());
+            // Of alternatives that exclude each other, as those of tagged unions do, exactly one is
+            // any one. Other servers read them so, too.
+            options.entry("coerce_one_of").or_insert(Value::Bool(true));
         }
     }
     schema

@@ -62,6 +62,48 @@ async fn output_has_the_form_that_is_requested_with_speculation_as_without() {
 }
 
 #[tokio::test]
+async fn a_union_that_is_told_apart_by_a_tag_is_one_of_its_members() {
+    let server = start(ServeOptions::default()).await;
+    // As Pydantic writes a union with a discriminator.
+    let member = |tag: &str, value: Value| {
+        json!({"type": "object", "properties": {"kind": {"const": tag}, "value": value},
+               "required": ["kind", "value"], "additionalProperties": false})
+    };
+    let union = json!({
+        "$defs": {"Cat": member("cat", json!({"type": "boolean"})), "Dog": member("dog", json!({"type": "null"}))},
+        "discriminator": {"propertyName": "kind", "mapping": {"cat": "#/$defs/Cat", "dog": "#/$defs/Dog"}},
+        "oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}],
+    });
+    for seed in 0..4 {
+        let format = json!({"type": "json_schema", "json_schema": {"name": "it", "schema": union}});
+        let body = requested(json!({"response_format": format, "seed": seed, "temperature": 1.0}));
+        let text = content(&server.post("/v1/chat/completions", body).await);
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let fits = match value["kind"].as_str() {
+            Some("cat") => value["value"].is_boolean(),
+            Some("dog") => value["value"].is_null(),
+            _ => false,
+        };
+        assert!(fits, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn limits_and_settings_are_those_that_the_client_wrote() {
+    let server = start(ServeOptions::default()).await;
+    for (longer, shorter) in [("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")] {
+        let mut body = requested(json!({"ignore_eos": true}));
+        body[longer] = 8.into();
+        body[shorter] = 3.into();
+        let answer = server.post("/v1/chat/completions", body).await.json();
+        assert_eq!(answer["usage"]["completion_tokens"], 3, "{answer}");
+    }
+    let body = json!({"input": "x", "max_output_tokens": 2, "temperature": 0.7, "top_p": 0.9});
+    let answer = server.post("/v1/responses", body).await.json();
+    assert_eq!((&answer["temperature"], &answer["top_p"]), (&json!(0.7), &json!(0.9)), "{answer}");
+}
+
+#[tokio::test]
 async fn a_neighbour_without_a_form_is_as_alone() {
     let server = start(ServeOptions::default()).await;
     let format = json!({"type": "json_schema", "json_schema": {"schema": schema()}});

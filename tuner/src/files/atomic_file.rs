@@ -1,9 +1,9 @@
-//! Files of a sweep's folder: written atomically, and read up to a size limit.
+//! Files that are written atomically, and read up to a size limit.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{self, ErrorKind, Read, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use serde::Deserialize;
@@ -42,22 +42,63 @@ impl FormatVersion {
     }
 }
 
-/// Writes a file of a folder under a temporary name, and renames it once it is on disk. So a reader
-/// never sees a partial file, and an older one survives a failure.
+/// Where the bytes of a path go.
+enum Destination {
+    /// A file, or nothing yet, whose folder takes a temporary file first.
+    File(PathBuf),
+    /// A device, a pipe, or a link to what does not exist: these must not be replaced by a file.
+    Through(PathBuf),
+}
+
+impl Destination {
+    /// Links are followed, so that they stay what they are.
+    fn from_path(path: &Path) -> Self {
+        match fs::metadata(path) {
+            Ok(there) if there.is_file() => Self::File(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())),
+            Ok(there) if there.is_dir() => Self::File(path.to_owned()),
+            Err(_) if !path.is_symlink() => Self::File(path.to_owned()),
+            Ok(_) | Err(_) => Self::Through(path.to_owned()),
+        }
+    }
+}
+
+/// Writes a file under a temporary name in its folder, and renames it once it is on disk. So a
+/// reader never sees a partial file, and an older one survives a failure. What is no file, such as
+/// `/dev/stdout`, is written to as it is.
 ///
 /// # Errors
 /// When it cannot be written; the temporary file is then removed.
-pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TunerError> {
-    let (path, unfinished) = (folder.join(name), folder.join(format!(".{name}.new")));
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = match Destination::from_path(path) {
+        Destination::File(path) => path,
+        Destination::Through(path) => {
+            return OpenOptions::new().write(true).create(true).open(path)?.write_all(bytes);
+        }
+    };
+    let unfinished = unfinished(&path);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let written = write_through(&unfinished, bytes)
         .and_then(|()| fs::rename(&unfinished, &path))
         .and_then(|()| File::open(folder)?.sync_all());
-    written.map_err(|source| {
+    written.inspect_err(|_| {
         // The first error is the one to report, not that the temporary file could not be removed
         // either.
         let _ = fs::remove_file(&unfinished);
-        TunerError::Write { path, source }
     })
+}
+
+/// The temporary name of a file.
+fn unfinished(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy()))
+}
+
+/// [`replace`] for a file of a folder.
+///
+/// # Errors
+/// As there.
+pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TunerError> {
+    let path = folder.join(name);
+    replace(&path, bytes).map_err(|source| TunerError::Write { path, source })
 }
 
 /// Checks that [`write`] can write a file of a folder, without touching an older one.
@@ -65,10 +106,15 @@ pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Tuner
 /// # Errors
 /// When it cannot.
 pub(crate) fn check_place(folder: &Path, name: &str) -> Result<(), TunerError> {
-    let (path, unfinished) = (folder.join(name), folder.join(format!(".{name}.new")));
-    let possible = match path.is_dir() {
-        true => Err(ErrorKind::IsADirectory.into()),
-        false => File::create(&unfinished).and_then(|_| fs::remove_file(&unfinished)),
+    let path = folder.join(name);
+    let possible = match Destination::from_path(&path) {
+        Destination::File(path) if path.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        Destination::File(path) => {
+            let unfinished = unfinished(&path);
+            File::create(&unfinished).and_then(|_| fs::remove_file(&unfinished))
+        }
+        // A pipe would wait for its reader.
+        Destination::Through(_) => Ok(()),
     };
     possible.map_err(|source| TunerError::Write { path, source })
 }
@@ -114,6 +160,24 @@ mod tests {
         assert!(check_place(folder.path(), "b").is_err() && check_place(&folder.path().join("none"), "a").is_err());
         assert_eq!(fs::read(folder.path().join("a")).expect("it is there"), b"abc");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing else is left");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_devices_stay_what_they_are_when_they_are_written_to() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        write(folder.path(), "real", b"old").expect("it is written");
+        for (link, to) in [("link", at("real")), ("new", at("later")), ("null", "/dev/null".into())] {
+            std::os::unix::fs::symlink(to, at(link)).expect("a link");
+            check_place(folder.path(), link).expect("it can be written to");
+            write(folder.path(), link, b"text").expect("it is written");
+            assert!(at(link).is_symlink(), "{link}");
+        }
+        let text = |name: &str| fs::read_to_string(at(name)).expect("it is there");
+        assert_eq!((text("real"), text("later")), ("text".into(), "text".into()));
+        assert!(!fs::metadata("/dev/null").expect("it is there").is_file());
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 5, "nothing else is left");
     }
 
     #[test]

@@ -12,6 +12,7 @@ const NO_KEY: (&str, &str) = ("none", OWN_ADDRESS.1);
 const NO_LOG: (&str, &str) = ("left out", "its requests are not the users'");
 const OWN_NAME: (&str, &str) = ("a name for each start", "so that no other server is measured by mistake");
 const SET_BY_SWEEP: (&str, &str) = ("set by the sweep", "its figures come from there");
+const WHOLE_TREES: (&str, &str) = ("left out", "servers are measured with whole trees");
 const BY_START: (&str, &str) = ("left out", "the start command sets it");
 const CACHE_ON: (&str, &str) = ("flushed before every trial", "so that repeats do not find their own prompts in it");
 const PER_CHAIN: (&str, &str) = ("the same batch sizes", "they count tokens, which depend on the chain");
@@ -170,6 +171,7 @@ fn set_by_the_sweep(key: Key) -> Option<(&'static str, &'static str)> {
         | Key::SpeculativeNgramMaxBfsBreadth
         | Key::SpeculativeAdaptive
         | Key::SpeculativeAdaptiveConfig => Some(VARIED),
+        Key::SpeculativeRowBudget => Some(WHOLE_TREES),
         Key::DisableRadixCache => Some(CACHE_OFF),
         _ => None,
     }

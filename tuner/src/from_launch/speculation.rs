@@ -118,6 +118,10 @@ fn from_flags(launch: &Launch) -> Option<LaunchSpeculation> {
 
 /// The shape that the flags of SGLang mean; `None` if it is not known.
 fn shape_of_flags(launch: &Launch, draft: &LaunchDraft) -> Option<TreeShape> {
+    if launch.has(Key::SpeculativeRowBudget) {
+        // A tree that is verified in part is none of those that servers are measured with.
+        return None;
+    }
     let number = |key| launch.count(key).map(|count| count.value);
     let rows = number(Key::SpeculativeNumDraftTokens);
     match NodeSource::named(&draft.algorithm) {

@@ -358,6 +358,17 @@ fn the_image_of_a_dockerfile_is_said_not_to_be_built() {
 }
 
 #[test]
+fn a_budget_of_rows_is_left_out_and_its_tree_is_not_called_the_launchs() {
+    let text = "spectune serve --model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d \
+                --speculative-num-steps 3 --speculative-eagle-topk 2 --speculative-num-draft-tokens 6 \
+                --speculative-row-budget 2.5\n";
+    let sweep = sweep("run.sh", text, &wanted()).expect("a sweep");
+    assert!(sweep.file.system.extra_args.is_empty(), "{:?}", sweep.file.system.extra_args);
+    assert_eq!(treatment(&sweep, "--speculative-row-budget 2.5").measured, "left out");
+    assert_eq!(sweep.own, None);
+}
+
+#[test]
 fn keys_of_toml_are_flags_and_a_log_of_requests_is_left_out() {
     let text = "model_path = \"m\"\ndevice = \"cpu\"\ntrust_remote_code = true\nspeculative_algorithm = \"EAGLE3\"\n\
                 speculative_draft_model_path = \"d\"\nspeculative_num_steps = 3\n";

@@ -140,7 +140,7 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<ResponsesRequest, 
         "reasoning": {"effort": effort, "summary": null}, "max_tool_calls": most_calls,
         "truncation": if truncates { "auto" } else { "disabled" }, "top_logprobs": top.unwrap_or_default(),
         "instructions": instructions, "max_output_tokens": parameters.stop.max_new_tokens,
-        "temperature": parameters.sampling.temperature, "top_p": parameters.sampling.top_p,
+        "temperature": as_written(parameters.sampling.temperature), "top_p": as_written(parameters.sampling.top_p),
         "metadata": metadata,
         "tools": written_tools, "tool_choice": written_choice,
         "parallel_tool_calls": tools.as_ref().is_none_or(|tools| tools.parallel),
@@ -149,7 +149,13 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<ResponsesRequest, 
     Ok(ResponsesRequest { parameters, messages, options, tools, reasoning, repeated, truncates, stream, id })
 }
 
+/// A number with the digits that a client wrote, not those of the nearest `f32`.
+fn as_written(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or_else(|_| number.into())
+}
+
 /// The requested form of the text.
+
 fn format(fields: &mut Fields) -> Result<Option<GrammarForm>, ApiError> {
     let mut text = fields.object("text")?;
     let mut format = text.object("format")?;

@@ -36,6 +36,8 @@ const OLD_CAPTURE_FLAG: &str = "cuda-graph-bs";
 /// Rounds between two decode lines of SGLang's log. The default is 40, which short runs do not
 /// reach.
 const LOG_INTERVAL: usize = 10;
+/// Flags of spectune's server, each with a value, that are refused if nothing is drafted.
+const FLAGS_OF_DRAFTS: [&str; 2] = ["--speculative-second-source", "--simulate-accept-length"];
 /// vLLM's flag that makes it report the rounds of a request.
 const REQUEST_METRICS: &str = "per-request-spec-decode-metrics";
 
@@ -88,6 +90,22 @@ pub struct LaunchPlan {
     /// Whether one start can run a different chain at each batch size, or why not; known once a
     /// server has answered.
     pub tables: Result<(), String>,
+}
+
+/// Words of a command line without [`FLAGS_OF_DRAFTS`].
+fn without_drafts(words: &[String]) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let name = word.split('=').next().unwrap_or_default();
+        if !FLAGS_OF_DRAFTS.contains(&name) {
+            kept.push(word.clone());
+        } else if name == word {
+            // Its value goes with it.
+            words.next();
+        }
+    }
+    kept
 }
 
 impl LaunchPlan {
@@ -248,7 +266,10 @@ impl LaunchPlan {
             args.extend(flag("port", &port.to_string()));
         }
         // Last, so that they can replace any flag above: the last one wins.
-        args.extend(settings.extra_args.iter().cloned());
+        args.extend(match self.kind {
+            SystemKind::Spectune if configuration.is_off() => without_drafts(&settings.extra_args),
+            _ => settings.extra_args.clone(),
+        });
         let mut env: Vec<(String, String)> =
             settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         if let (Some(length), SystemKind::Sglang | SystemKind::Spectune) = (made_up, self.kind) {
@@ -490,6 +511,29 @@ mod tests {
         assert!(head.contains(of_head) && !own.contains("org/h"), "{head}\n{own}");
         assert!(own.contains("--speculative-algorithm NEXTN "), "{own}");
         assert!(!none.contains("--speculative"), "{none}");
+    }
+
+    #[test]
+    fn flags_of_drafts_are_left_out_of_a_start_without_speculation() {
+        let settings = SystemSettings {
+            kind: SystemKind::Spectune,
+            command: vec!["run".into()],
+            extra_args: ["--speculative-second-source", "SUFFIX", "--simulate-accept-length=2", "--tp-size", "2"]
+                .map(str::to_owned)
+                .into(),
+            ..SystemSettings::default()
+        };
+        let line = |shape| {
+            let configuration = Configuration::from_shape(shape);
+            let launch = plan(SystemKind::Spectune).launch(&settings, &configuration, "name", 7, "log".into());
+            words(&launch.expect("a launch"))
+        };
+        let (chain, off) = (line(TreeShape::chain(2)), line(TreeShape::OFF));
+        assert!(
+            chain.ends_with("--speculative-second-source SUFFIX --simulate-accept-length=2 --tp-size 2"),
+            "{chain}"
+        );
+        assert!(off.ends_with("--port 7 --tp-size 2"), "{off}");
     }
 
     #[test]
