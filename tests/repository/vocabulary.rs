@@ -1,6 +1,9 @@
 //! Phrases that `docs/style.md` rules out.
 
-use std::path::PathBuf;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use super::{files, read};
 
@@ -67,6 +70,47 @@ const TYPES: &[Phrase] = &[
     ("Whose", "Owner, Scope"),
     ("Wrong", "FieldError"),
 ];
+
+/// Names with several definitions, on purpose.
+const SHARED_NAMES: &[Phrase] = &[
+    ("Arguments", "of each command"),
+    ("DeltaWeights", "of a layer on a device, and the kernels' operands of all layers"),
+];
+
+#[test]
+fn a_type_name_means_one_thing() {
+    let mut places: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
+    let is_test = |path: &PathBuf| {
+        path.components().any(|part| ["tests", "tests.rs", "examples"].iter().any(|name| part.as_os_str() == *name))
+    };
+    for path in sources().filter(|path| !is_test(path)) {
+        let text = read(&path);
+        let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for name in code.lines().filter_map(defined_type) {
+            places.entry(name.to_owned()).or_default().insert(path.clone());
+        }
+    }
+    let shared = |name: &String| SHARED_NAMES.iter().any(|(shared, _)| shared == name);
+    let wrong: Vec<String> = places
+        .into_iter()
+        .filter(|(name, files)| files.len() > 1 && !shared(name))
+        .map(|(name, files)| format!("`{name}` is defined in {files:?}: say in each name what it is"))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The name of the type that an unindented line of code defines.
+fn defined_type(line: &str) -> Option<&str> {
+    let line = line
+        .strip_prefix("pub(crate) ")
+        .or(line.strip_prefix("pub(super) "))
+        .or(line.strip_prefix("pub "))
+        .unwrap_or(line);
+    let mut words = line.split(' ');
+    ["struct", "enum", "trait", "type", "union"].contains(&words.next()?).then_some(())?;
+    let name = words.next()?;
+    Some(&name[..name.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(name.len())])
+}
 
 #[test]
 fn identifiers_are_made_of_plain_words() {
