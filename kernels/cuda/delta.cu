@@ -29,8 +29,8 @@
 // Keys of a lane that has a quarter, in runs of four.
 #define OWN_KEYS (KEY_DIM / LANES)
 #define RUNS (OWN_KEYS / 4)
-// Steps whose inputs are in shared memory at once.
-#define TOGETHER 16
+// Steps whose inputs are in shared memory at once: at most 40 KiB of them.
+#define TOGETHER (2 * KEY_DIM + VALUE_DIM > 640 ? 8 : 16)
 
 // A step over the rows of a tree, in one integer: the node; whether the output is wanted; whether
 // the node does not exist, so that its output is zero; the state before, if it is not that after

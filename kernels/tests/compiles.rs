@@ -16,6 +16,8 @@ use kernels::{
 
 /// Qwen3.5-27B.
 const QWEN35: DeltaSizes = DeltaSizes { key_heads: 16, value_heads: 48, key_dim: 128, value_dim: 128, taps: 4 };
+/// The largest gated delta net that is not refused: no kernel may take too much shared memory.
+const LARGEST: DeltaSizes = DeltaSizes { key_heads: 1, value_heads: 1, key_dim: 256, value_dim: 256, taps: 8 };
 
 /// Properties of a device of an architecture, as far as compilation needs them.
 fn properties(capability: (u32, u32), shared_bytes: usize) -> Properties {
@@ -47,6 +49,9 @@ fn gated_delta_nets_compile_for_ampere_hopper_and_blackwell() {
         for (file, options) in ELEMENTS.into_iter().flat_map(of) {
             compiles(file, &options, architecture);
         }
+    }
+    for (file, options) in delta_files(Element::BF16, &LARGEST) {
+        compiles(file, &options, "sm_90a");
     }
 }
 
