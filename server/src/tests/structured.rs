@@ -62,7 +62,7 @@ async fn output_has_the_form_that_is_requested_with_speculation_as_without() {
 }
 
 #[tokio::test]
-async fn a_union_that_is_told_apart_by_a_tag_is_one_of_its_members() {
+async fn a_union_with_a_discriminator_yields_one_of_its_members() {
     let server = start(ServeOptions::default()).await;
     // As Pydantic writes a union with a discriminator.
     let member = |tag: &str, value: Value| {
