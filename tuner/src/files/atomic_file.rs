@@ -1,7 +1,7 @@
 //! Files that are written atomically, and read up to a size limit.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, ErrorKind, Read, Write},
     path::{Path, PathBuf},
 };
@@ -71,9 +71,7 @@ impl Destination {
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match Destination::from_path(path) {
         Destination::File(path) => path,
-        Destination::Through(path) => {
-            return OpenOptions::new().write(true).create(true).open(path)?.write_all(bytes);
-        }
+        Destination::Through(path) => return File::create(path)?.write_all(bytes),
     };
     let unfinished = unfinished(&path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
