@@ -155,7 +155,6 @@ fn as_written(number: f32) -> f64 {
 }
 
 /// The requested form of the text.
-
 fn format(fields: &mut Fields) -> Result<Option<GrammarForm>, ApiError> {
     let mut text = fields.object("text")?;
     let mut format = text.object("format")?;
