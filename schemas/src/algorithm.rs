@@ -68,6 +68,11 @@ impl Algorithm {
         }
     }
 
+    /// Whether it loads a draft; otherwise it looks drafts up, or the target itself drafts.
+    pub fn loads_draft(self) -> bool {
+        !matches!(self, Self::Ngram | Self::Uno)
+    }
+
     /// Whether it drafts a tree step by step, so that the triple has its usual meaning.
     pub fn drafts_trees(self) -> bool {
         matches!(self, Self::Eagle | Self::Eagle3 | Self::Standalone)

@@ -68,6 +68,7 @@ pub use vllm::{
 pub use yaml::{ContainerRun, container_of};
 
 use schemas::{
+    algorithm::parse_algorithm,
     engines::{Engine, releases::Day},
     finding::{Doubt, Doubts, Finding},
     flags::{Key, Takes},
@@ -457,6 +458,15 @@ impl Launch {
     pub fn number(&self, key: Key) -> Option<Located<f64>> {
         let word = self.text(key)?;
         Some(Located::new(word.value.parse().ok()?, word.span))
+    }
+
+    /// Whether a draft that the launch names is loaded: text look-ups load none.
+    pub fn loads_draft(&self, version: EngineVersion) -> bool {
+        if self.engine == Engine::Vllm {
+            return self.vllm_speculation().is_none_or(|config| config.loads_draft());
+        }
+        let name = self.text(Key::SpeculativeAlgorithm);
+        name.and_then(|name| parse_algorithm(name.value, version)).is_none_or(|(algorithm, _)| algorithm.loads_draft())
     }
 
     /// All values of a key as integers; `None` if one of them is unknown or not an integer.

@@ -53,6 +53,7 @@ pub fn resolve(
     draft: Option<&ModelFacts>,
     gpu_memory: Option<u64>,
 ) -> Resolved {
+    let draft = draft.filter(|_| launch.loads_draft(version));
     let launch = &with_what_may_be_given(launch);
     let given = Given { launch, version, target, draft, gpu_memory };
     let mut resolved = Resolved {

@@ -63,6 +63,11 @@ impl VllmSpeculation {
         values::integer(self.keys.get(key)?.value.as_ref()?)
     }
 
+    /// The value of a key, if it is a number.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        self.keys.get(key)?.value.as_ref()?.as_f64()
+    }
+
     /// The method that vLLM uses: the given one, or else the one it infers from the draft's name.
     /// `None` if it may be given elsewhere, or if the checkpoint decides.
     pub fn method_in_use(&self) -> Option<&str> {
@@ -86,6 +91,11 @@ impl VllmSpeculation {
             _ if name.contains("mtp") || name.contains("assistant") => return None,
             _ => "draft_model",
         })
+    }
+
+    /// Whether the draft that it names, if any, is loaded: look-ups in the text load none.
+    pub(crate) fn loads_draft(&self) -> bool {
+        !matches!(self.method_in_use(), Some("ngram" | "[ngram]" | "ngram_gpu" | "suffix"))
     }
 
     /// The value of a key, if it is a string.

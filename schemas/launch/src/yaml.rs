@@ -293,7 +293,9 @@ impl<'a> YamlReader<'a> {
             if used.contains(&id) || !is_script(scalar) || self.is_full() {
                 continue;
             }
-            if let Some(kind) = TextKind::from_name(key).filter(|kind| *kind != TextKind::Script) {
+            // KubeRay keeps the configuration of Ray Serve in a text.
+            let of_ray = || (key == "serveConfigV2").then_some(TextKind::Yaml);
+            if let Some(kind) = TextKind::from_name(key).filter(|kind| *kind != TextKind::Script).or_else(of_ray) {
                 self.found.documents.extend(self.file(key, scalar, kind));
                 continue;
             }

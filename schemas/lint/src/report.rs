@@ -88,9 +88,13 @@ pub fn report(
         let mut of_launch = lint(&context, unnamed.as_ref(), &options.selection);
         // A fix sees this launch alone, but the text around it may use the same words.
         of_launch.iter_mut().for_each(|one| outside::doubt_fix(source, launch, one));
+        let fired: HashSet<&str> = of_launch.iter().map(|one| one.code).collect();
         found.extend(of_launch);
         if options.unchecked {
-            all_unchecked.push((launch.anchor, unchecked(&context, &options.selection)));
+            // What was found was checked, with the facts that are known of the model's name.
+            let mut of_launch = unchecked(&context, &options.selection);
+            of_launch.retain(|one| !fired.contains(one.code));
+            all_unchecked.push((launch.anchor, of_launch));
         }
         all_resolved.push(resolved);
     }

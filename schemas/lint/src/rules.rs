@@ -179,14 +179,17 @@ impl LintRule {
 /// that is known of one of them: findings that are not in it are doubtful.
 pub(crate) fn lint(context: &Context<'_>, unnamed: Option<&Context<'_>>, selection: &Selection) -> Vec<Diagnostic> {
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
+    let (context, unnamed) = (&context.with_loaded(), unnamed.map(Context::with_loaded));
+    let unnamed = unnamed.as_ref();
     let candidates = Candidates::new(context);
     let settled = |rule: &LintRule| {
         let judged = |found| settle(found, |found, severity| candidates.judge(rule, found, severity));
         let mut found = rule.look(context);
         let without = unnamed.map(|unnamed| rule.look(unnamed)).unwrap_or_default();
         for one in found.iter_mut().filter(|_| unnamed.is_some()) {
-            // What is found without the model too does not depend on its name.
-            if !without.iter().any(|other| other.span == one.span && other.message == one.message) {
+            // What is found without the model too, and as bad, does not depend on its name.
+            let is_same = |other: &&Finding| other.span == one.span && other.message == one.message;
+            if without.iter().find(is_same).is_none_or(|other| other.harm < one.harm) {
                 one.doubts.insert(Doubt::ModelByName);
             }
         }

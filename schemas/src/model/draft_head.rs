@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{ModelConfig, ModelFacts, TensorHeaders, TensorIndex};
 
+/// Maximum number of layers of a head that has the class of a whole model.
+const MOST_LAYERS: usize = 4;
+
 /// Kind of draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -239,6 +242,28 @@ impl ModelFacts {
         }
     }
 
+    /// Whether it is a whole language model, judging by its tensors, else by its config: heads have
+    /// few layers.
+    pub fn is_whole_model(&self) -> bool {
+        match self.draft_head() {
+            Some(head) => head == DraftHead::Model,
+            None => {
+                let is_deep = self.config.num_hidden_layers.is_some_and(|layers| layers > MOST_LAYERS);
+                is_deep && self.config.draft_kind() == Some(DraftKind::Standalone)
+            }
+        }
+    }
+
+    /// SGLang's name of the algorithm that it drafts with, judging by its tensors, else by its
+    /// class and settings.
+    pub fn drafts_with(&self) -> Option<&'static str> {
+        let by_tensors = self.draft_head().filter(|head| !matches!(head, DraftHead::Eagle { layer: None }));
+        match by_tensors {
+            Some(head) => head.algorithm().map(|(_, algorithm)| algorithm),
+            None => self.config.draft_algorithm(),
+        }
+    }
+
     /// The kind of draft, judging by its tensors, else by its config; `None` if it cannot be
     /// recognised.
     pub fn draft_kind(&self) -> Option<DraftKind> {
@@ -415,6 +440,19 @@ mod tests {
         check(r#"{"architectures": ["PEagleLlama"]}"#, &[("fc.weight", &[8, 24])], ("P-EAGLE", DraftKind::Eagle3));
         check(PLAIN, &[("mask_hidden", &[8]), ("d2t", &[8])], ("P-EAGLE", DraftKind::Eagle3));
         check(r#"{"projector_type": "domino"}"#, &[("hidden_norm.weight", &[8])], ("Domino", DraftKind::Block));
+    }
+
+    #[test]
+    fn a_whole_model_has_many_layers_or_the_tensors_of_one() {
+        let of = |text: &str| ModelFacts { config: config(text), ..ModelFacts::default() };
+        assert!(of(r#"{"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 36}"#).is_whole_model());
+        assert!(!of(r#"{"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}"#).is_whole_model());
+        assert!(!of(r#"{"architectures": ["DFlashDraftModel"], "num_hidden_layers": 8}"#).is_whole_model());
+        let tensors = headers(&[("fc.weight", &[8, 24])]);
+        let text = r#"{"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 36}"#;
+        let head = ModelFacts { tensors: Some(tensors), ..of(text) };
+        assert!(!head.is_whole_model());
+        assert_eq!((head.drafts_with(), of(text).drafts_with()), (Some("EAGLE3"), Some("STANDALONE")));
     }
 
     #[test]

@@ -81,9 +81,8 @@ fn own_name(written: &str, engine: Engine) -> Option<&str> {
 }
 
 fn unsupported(argument: &Argument) -> Finding {
-    let message = format!("spectune's engine has no `{}`: it is ignored", argument.flag.value);
-    let finding = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "a flag of sglang only").by_engine();
-    finding.at_most(Severity::Warning)
+    let message = format!("spectune's engine has no `{}`, and stops", argument.flag.value);
+    problems::UNKNOWN_FLAG.at(argument.flag.span, message, "a flag of sglang only").by_engine()
 }
 
 /// The flag of which a name is a typo.

@@ -18,7 +18,8 @@ enum FlagOwner {
 /// evidence.
 pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
     let (mut sglang, mut vllm, mut both, mut neither) = (0, 0, 0, 0);
-    for word in words.iter().filter(|word| word.starts_with("--") || word.starts_with("-sc")) {
+    let is_flag = |word: &&&str| word.starts_with("--") || word.starts_with("-sc");
+    for word in words.iter().filter(is_flag).filter(|word| !is_of_kserve(word)) {
         match owner_of(word) {
             FlagOwner::Sglang => sglang += 1,
             FlagOwner::Vllm => vllm += 1,
@@ -34,6 +35,12 @@ pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
         () if sglang > 0 => Some(Engine::Sglang),
         () => None,
     }
+}
+
+/// Whether it is a flag of KServe's server, which passes the others on to vLLM.
+fn is_of_kserve(word: &str) -> bool {
+    let name = word.split('=').next().unwrap_or_default();
+    ["--model_id", "--model_name", "--model_dir"].contains(&name)
 }
 
 fn owner_of(word: &str) -> FlagOwner {

@@ -26,9 +26,12 @@ const SECTIONS: [(&str, Engine); 6] = [
 /// verl's section on multi-token prediction, which it passes on to the engine.
 const MTP: &str = ".model.mtp.";
 
+/// verl's key of the model that the engine serves.
+const MODEL: &str = "actor_rollout_ref.model.path";
+
 /// The index of the word that names the program.
 pub fn program(texts: &[&str], words: &[Field<'_>]) -> Option<usize> {
-    let given = || texts.iter().any(|text| argument(text).is_some());
+    let given = || texts.iter().filter_map(|text| argument(text)).any(|argument| argument.flag.is_none());
     let at = words.iter().position(|word| {
         // A variable before it may hold its folder.
         let text = word.value.written();
@@ -56,6 +59,8 @@ struct Override<'t> {
     /// Offset of its key.
     key: usize,
     name: &'t str,
+    /// The engine's flag, if it has another name.
+    flag: Option<&'static str>,
     /// Offset of its value.
     value: usize,
 }
@@ -65,6 +70,11 @@ fn argument(text: &str) -> Option<Override<'_>> {
     let in_path = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+~-".contains(&byte);
     if !path.bytes().all(in_path) {
         return None;
+    }
+    let value = path.len() + 1;
+    if path.trim_start_matches('+') == MODEL {
+        let key = path.len() - MODEL.len();
+        return Some(Override { engine: None, key, name: MODEL, flag: Some("--model"), value });
     }
     let behind = |section: &str| match section.starts_with('.') {
         true => path.find(section).map(|at| at + section.len()),
@@ -76,7 +86,7 @@ fn argument(text: &str) -> Option<Override<'_>> {
         .or_else(|| Some((None, behind(MTP)?)))?;
     let name = path.get(key..)?;
     let of_mtp = engine.is_none();
-    (!of_mtp || name.starts_with("speculative_")).then_some(Override { engine, key, name, value: path.len() + 1 })
+    (!of_mtp || name.starts_with("speculative_")).then_some(Override { engine, key, name, flag: None, value })
 }
 
 /// The engine's arguments among some words, as flags with their values, each with its own span.
@@ -84,13 +94,14 @@ pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>]) ->
     let mut fields = Vec::new();
     for word in words {
         let text = word.value.written();
-        let Some(Override { key, name, value, .. }) = argument(text) else { continue };
+        let Some(Override { key, name, flag, value, .. }) = argument(text) else { continue };
         let stands = source_of(word.span) == text;
         let place = |from: usize, to: usize| match stands {
             true => Span::new(word.span.start + from, word.span.start + to),
             false => word.span,
         };
-        let flag: CommandText<'a> = Value::Known(Cow::Owned(format!("--{}", dashed(name))));
+        let flag = flag.map_or_else(|| format!("--{}", dashed(name)), str::to_owned);
+        let flag: CommandText<'a> = Value::Known(Cow::Owned(flag));
         fields.push(Located::new(flag, place(key, key + name.len())));
         let written = text.get(value..).unwrap_or_default();
         let unquoted = written.trim_matches(['"', '\'']);

@@ -22,7 +22,7 @@ pub fn is_client(texts: &[&str]) -> bool {
         ["sglang.", "vllm.", "sglang_router.", "dynamo."].iter().any(|package| module.starts_with(package))
     };
     let subcommands = texts.windows(2).any(|pair| {
-        matches!(pair, [program, "bench" | "chat" | "complete" | "run-batch" | "collect-env"] if program.ends_with("vllm"))
+        matches!(pair, [program, "bench" | "chat" | "complete" | "collect-env"] if program.ends_with("vllm"))
             || matches!(pair, [program, "generate" | "version"] if program.ends_with("sglang"))
     });
     named || subcommands || modules.into_iter().any(|module| of_engine(module) || is(module))

@@ -33,6 +33,8 @@ pub fn program(texts: &[&str]) -> Option<Program> {
                 let has_name = texts.get(at + 2).is_some_and(|name| !name.starts_with('-') && !name.is_empty());
                 Some((Engine::Vllm, Launcher::Benchmark, at + 1 + usize::from(has_name)))
             }
+            // Batches of a file, with flags of its own.
+            "vllm" if next == "run-batch" => Some((Engine::Vllm, Launcher::Benchmark, at + 1)),
             "spectune" if matches!(next, "serve" | "generate" | "bench") => {
                 Some((Engine::Spectune, Launcher::Own, at + 1))
             }
@@ -143,7 +145,8 @@ fn subcommand_engine(rest: &[&str], at: usize) -> Option<(Engine, Launcher, usiz
             let has_name = !subcommand.starts_with('-') && !subcommand.is_empty();
             Some((Engine::Vllm, Launcher::Benchmark, at + 1 + usize::from(has_name)))
         }
-        ["chat" | "collect-env" | "complete" | "run-batch", ..] => None,
+        ["run-batch", ..] => Some((Engine::Vllm, Launcher::Benchmark, at + 1)),
+        ["chat" | "collect-env" | "complete", ..] => None,
         _ => Some((Engine::Vllm, Launcher::Own, at)),
     }
 }

@@ -361,7 +361,7 @@ impl Fault {
     }
 
     fn is_draft(&self, context: &Context<'_>) -> bool {
-        let name = context.launch.text(schemas::flags::Key::SpeculativeDraftModelPath);
+        let name = context.draft_name();
         let name = name.map(|name| name.value.to_ascii_lowercase()).unwrap_or_default();
         self.drafts.is_empty() || self.drafts.iter().any(|part| name.contains(part.as_str()))
     }

@@ -15,7 +15,6 @@ use serde::Deserialize;
 use super::{
     Context, Finding,
     platform::{Platform, platform_of},
-    support::method_of,
 };
 use condition::{Condition, is_absent};
 
@@ -116,7 +115,7 @@ impl Refusal {
         let (is_speculative, is_plain, method) = match context.launch.engine {
             Engine::Vllm => {
                 let config = context.launch.vllm_speculation();
-                let method = config.as_ref().and_then(method_of).map(str::to_owned);
+                let method = config.as_ref().and_then(|config| context.vllm_method(config)).map(str::to_owned);
                 let is_plain = !context.launch.has_vllm_speculation() && context.launch.is_complete();
                 (config.is_some(), is_plain, method)
             }

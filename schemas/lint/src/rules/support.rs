@@ -7,14 +7,19 @@ use schemas::{
     engines::{Engine, newest_known},
     flags::{self, Key, Lookup},
     gpu::{Architecture, architecture_of},
-    model::{DraftKind, ModelConfig},
-    text::Span,
+    model::{DraftKind, ModelConfig, ModelFacts},
+    text::{Located, Span},
     version::EngineVersion,
 };
 
-use super::{Context, Finding};
+use super::{Context, Finding, vllm::vl21_mtp_without_layers::has_none};
 
 impl<'a> Context<'a> {
+    /// Without facts of a draft that is named but not loaded.
+    pub(super) fn with_loaded(&self) -> Self {
+        Self { draft: self.draft.filter(|_| self.loads_draft()), ..*self }
+    }
+
     /// The architecture of the GPUs: that of the given one, or else the only one that the text
     /// names.
     pub fn architecture(&self) -> Option<Architecture> {
@@ -65,9 +70,35 @@ impl<'a> Context<'a> {
         self.draft.filter(|_| self.launch.has(Key::SpeculativeDraftModelPath)).map(|draft| &draft.config)
     }
 
+    /// The draft's name or folder, if the launch names one and loads it.
+    pub(super) fn draft_name(&self) -> Option<Located<&'a str>> {
+        self.launch.text(Key::SpeculativeDraftModelPath).filter(|_| self.loads_draft())
+    }
+
+    /// Whether a draft that the launch names is loaded.
+    pub(super) fn loads_draft(&self) -> bool {
+        self.launch.loads_draft(self.version())
+    }
+
     /// The kind of the draft that the launch names.
     pub(super) fn draft_kind(&self) -> Option<DraftKind> {
         self.draft.filter(|_| self.launch.has(Key::SpeculativeDraftModelPath))?.draft_kind()
+    }
+
+    /// The method that vLLM uses: if none is given, the draft's type decides for models that are no
+    /// language models.
+    pub(super) fn vllm_method<'c>(&self, config: &'c VllmSpeculation) -> Option<&'c str> {
+        let kind = self.draft_config().filter(|_| !config.may_give("method")).and_then(|own| own.model_type.as_deref());
+        match kind.and_then(|kind| TYPES.into_iter().find(|own| *own == kind)) {
+            Some(own) => Some(own),
+            None => method_of(config),
+        }
+    }
+
+    /// Whether the draft is a whole model without layers that predict several tokens: no head.
+    pub(super) fn drafts_with_whole_model(&self) -> bool {
+        let class = self.draft_config().and_then(|draft| draft.architecture());
+        class.is_some_and(has_none) && self.draft.is_some_and(ModelFacts::is_whole_model)
     }
 
     /// The setting of a key, if the launch gives it.
@@ -192,13 +223,16 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Types of drafts that are methods of vLLM.
+const TYPES: [&str; 2] = ["medusa", "mlp_speculator"];
+
 /// A finding about a missing flag, at the launch.
 pub(super) fn missing(context: &Context<'_>, key: Key, message: impl Into<String>) -> Finding {
     Finding::new(context.launch.anchor, message, format!("no `{}` here", context.flag(key)))
 }
 
-/// A finding on a block head whose features are of another width than the target's.
-pub(super) fn block_draft_width(context: &Context<'_>, place: Span) -> Option<Finding> {
+/// A finding on a head whose features are of another width than the target's.
+pub(super) fn draft_width(context: &Context<'_>, place: Span) -> Option<Finding> {
     let (target, facts) = (context.target_config()?.hidden_size?, context.draft?);
     let draft = context.draft_config()?;
     // If the config is only partly known, the field that explains the difference may exist.

@@ -118,7 +118,7 @@ struct RuleNeeds {
 /// The selected rules that could not be checked in a launch, in the order of the codes.
 pub(crate) fn unchecked(context: &Context<'_>, selection: &Selection) -> Vec<Unchecked> {
     let algorithm = algorithm_of(context);
-    let names_draft = context.launch.has(Key::SpeculativeDraftModelPath);
+    let names_draft = context.launch.has(Key::SpeculativeDraftModelPath) && context.loads_draft();
     let rules = RULES.iter().zip(needs()).filter(|(rule, _)| selection.admits(rule.code, rule.name));
     let lacking = |(rule, needs): (&LintRule, &RuleNeeds)| {
         let concerns =
@@ -204,7 +204,10 @@ fn algorithm_of(context: &Context<'_>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use schemas::text::Source;
+
     use super::*;
+    use crate::report::{ReportOptions, report};
 
     fn of(code: &str) -> &'static RuleNeeds {
         let at = RULES.iter().position(|rule| rule.code == code).expect("a rule");
@@ -217,6 +220,22 @@ mod tests {
         assert_eq!(of("SD142").algorithms, ["DFLASH"]);
         assert!(of("SD021").facts.is_empty());
         assert!(RULES.iter().zip(needs()).filter(|(_, needs)| !needs.facts.is_empty()).count() > 30);
+    }
+
+    #[test]
+    fn a_rule_that_fired_was_checked() {
+        let text =
+            "vllm serve Qwen/Qwen3-8B --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 2}'";
+        let options = ReportOptions { unchecked: true, ..ReportOptions::default() };
+        let source = Source::new("run.sh", text);
+        let by_name = |launch: &Launch| {
+            let (target, draft) = crate::published_models::facts_of(launch);
+            (target.map(|target| ModelFacts { by_name: true, ..target }), draft)
+        };
+        let parsed = launch::parse(&source, &launch::Options::default());
+        let report = report(&source, parsed, by_name, &options);
+        assert!(report.findings.iter().any(|one| one.code == "VL21"), "{:?}", report.findings);
+        assert!(report.unchecked[0].1.iter().all(|one| one.code != "VL21"), "{:?}", report.unchecked);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Drafts that are built on another kind and draft something else: how their names are written, and
 //! what runs them.
 
-use schemas::{engines::Engine, flags::Key, version::EngineVersion};
+use schemas::{engines::Engine, version::EngineVersion};
 
 use super::Context;
 
@@ -100,7 +100,7 @@ impl DraftVariant {
         if let Some(variant) = classes.iter().find_map(|class| Self::named(class)) {
             return Some((variant, true));
         }
-        let name = context.launch.text(Key::SpeculativeDraftModelPath)?;
+        let name = context.draft_name()?;
         Some((Self::named(name.value)?, false))
     }
 

@@ -33,6 +33,12 @@ impl Edge {
         }
     }
 
+    /// The verb of a statement about a version before the change: a careful one for a version of
+    /// which it is not known.
+    pub fn says<'a>(self, version: EngineVersion, known: &'a str, unknown: &'a str) -> &'a str {
+        if self.side(version) == Side::Between { unknown } else { known }
+    }
+
     /// For a version between the two: a note that its behaviour is unknown, and why.
     pub fn doubt(self, version: EngineVersion) -> Option<String> {
         (self.side(version) == Side::Between).then(|| {

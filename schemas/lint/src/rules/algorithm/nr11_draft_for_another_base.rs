@@ -5,10 +5,10 @@
 //! ## What it does
 //!
 //! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2,
-//! 2.5, 3, 3.5), written with a dot, a dash or nothing between the digits, and the size (8B, 14B)
-//! where the draft's config is not known: for heads of EAGLE, blocks (DFLASH, DSPARK) and Medusa in
-//! either engine. A draft of STANDALONE (`draft_model`) is a whole model and reads no hidden
-//! states: it may be of another generation.
+//! 2.5, 3, 3.5), written with a dot, a dash or nothing between the digits, and the size (8B, 14B;
+//! of gpt-oss too) where the draft's config is not known: for heads of EAGLE, blocks (DFLASH,
+//! DSPARK) and Medusa in either engine. A draft of STANDALONE (`draft_model`) is a whole model and
+//! reads no hidden states: it may be of another generation.
 //!
 //! ## Why is this bad?
 //!
@@ -35,6 +35,10 @@
 //!
 //! ```launch bad
 //! vllm serve Qwen/Qwen3-14B --speculative-config '{"method": "dflash", "model": "z-lab/Qwen3-8B-DFlash-b16", "num_speculative_tokens": 15}'
+//! ```
+//!
+//! ```launch bad version:0.24.0
+//! vllm serve openai/gpt-oss-20b --speculative-config '{"method": "eagle3", "model": "nvidia/gpt-oss-120b-Eagle3", "num_speculative_tokens": 3}'
 //! ```
 //!
 //! ## Use instead
@@ -79,9 +83,13 @@ const FAMILIES: [(&str, &[&str]); 2] =
     [("llama", &["31", "32", "33"]), ("qwen", &["15", "25", "35", "36", "37", "38"])];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    reads_states(context).then_some(())?;
+    // A whole model is no head at all, which is another finding.
+    (reads_states(context) && !context.drafts_with_whole_model()).then_some(())?;
     let target = context.launch.text(Key::ModelPath)?;
-    let draft = context.launch.text(Key::SpeculativeDraftModelPath)?;
+    let draft = context.draft_name()?;
+    if is_sized(target.value) && is_sized(draft.value) {
+        return another_size(context, target, draft);
+    }
     let (family, own) = generation(target.value)?;
     let (other, made_for) = generation(draft.value)?;
     // Names of different families are too free to compare: a draft may be a small model of another
@@ -128,6 +136,12 @@ fn another_size(context: &Context<'_>, target: Located<&str>, draft: Located<&st
         .note("only the names were compared")
         .help("use the head that was trained for this target");
     (own != made_for).then_some(finding)
+}
+
+/// Whether it is a model of a family that differs in sizes only.
+fn is_sized(path: &str) -> bool {
+    let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    name.contains("gpt-oss")
 }
 
 /// Family and generation in the last part of a path, such as llama and 3.1, however it is written:

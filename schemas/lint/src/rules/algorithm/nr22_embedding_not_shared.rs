@@ -45,7 +45,7 @@
 //! sglang `models/`, `speculative/eagle_worker.py`, sglang issue #17935, sglang pull request
 //! #13297.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{algorithm::Algorithm, diagnostic::Severity};
 
 use super::hooks::{Hook, lacks, not_handed_out};
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
@@ -67,7 +67,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         _ => false,
     };
     // Assistants of Gemma 4 run on the target's cache, with an algorithm of their own.
-    let draft = context.launch.text(Key::SpeculativeDraftModelPath)?;
+    let draft = context.draft_name()?;
     if !is_head || draft.value.to_ascii_lowercase().contains("assistant") {
         return None;
     }

@@ -122,7 +122,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let edge = came(algorithm).filter(|edge| edge.side(version) != Side::After);
     if let Some(edge) = edge {
-        let message = format!("sglang {version} does not have the algorithm {}", algorithm.name());
+        let lacks = edge.says(version, "does not have", "may not have");
+        let message = format!("sglang {version} {lacks} the algorithm {}", algorithm.name());
         let finding = Finding::new(name.span, message, "came later").maybe_note(edge.doubt(version)).by_version();
         let finding = finding.help(format!("use another algorithm, or a version that has {}", algorithm.name()));
         return Some(if edge.side(version) == Side::Between { finding.at_most(Severity::Warning) } else { finding });
@@ -132,7 +133,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if folded == name.value || cases.side(version) == Side::After {
         return None;
     }
-    let message = format!("sglang {version} takes the algorithm's name in capitals only");
+    let takes = cases.says(version, "takes", "may take");
+    let message = format!("sglang {version} {takes} the algorithm's name in capitals only");
     let finding = Finding::new(name.span, message, "not in capitals")
         .maybe_note(context.launch.callee.is_none().then(|| {
             format!("sglang says: `error: argument --speculative-algorithm: invalid choice: '{}'`", name.value)
@@ -147,6 +149,27 @@ fn check(context: &Context<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_known_of_a_version_is_not_stated() {
+        let dflash = came(Algorithm::Dflash).expect("an edge");
+        let post = V0_5_10.post(1);
+        assert_eq!(dflash.side(post), Side::Between);
+        let text = "python3 -m sglang.launch_server --model-path m --speculative-algorithm DFLASH \
+                    --speculative-draft-model-path d --max-running-requests 8";
+        let options = crate::report::ReportOptions { version: Some(post), ..Default::default() };
+        let found = crate::report::report_text(&schemas::text::Source::new("run.sh", text), &options).findings;
+        let one = found.iter().find(|one| one.code == "SD001").expect("a finding");
+        assert_eq!(one.severity, Severity::Warning);
+        assert!(one.message.contains("may not have"), "{one:?}");
+    }
+
+    #[test]
+    fn versions_that_a_report_shows_with_an_algorithm_have_it() {
+        // sglang issue #12726 runs NGRAM on 0.5.4.post3, which NR20 is about.
+        let edge = came(Algorithm::Ngram).expect("an edge");
+        assert_eq!([V0_5_4.post(3), V0_5_5].map(|version| edge.side(version)), [Side::After; 2]);
+    }
 
     #[test]
     fn algorithms_come_with_the_versions_that_readers_know() {

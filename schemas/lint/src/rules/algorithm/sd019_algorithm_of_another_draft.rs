@@ -5,9 +5,9 @@
 //! ## What it does
 //!
 //! Compares the algorithm with the kind of the draft: a head that proposes a block runs as DFLASH
-//! or DSPARK only, an EAGLE head runs as EAGLE or EAGLE3 only, and STANDALONE takes whole models.
-//! If nothing of the draft is known but its name, `DFlash`, `DSpark` and `EAGLE` in it count, and
-//! the finding is a warning.
+//! or DSPARK only (and each of the two as itself), an EAGLE head runs as EAGLE or EAGLE3 only, and
+//! STANDALONE takes whole models. If nothing of the draft is known but its name, `DFlash`, `DSpark`
+//! and `EAGLE` in it count, and the finding is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -33,6 +33,23 @@
 //! ```
 //! ```draft
 //! {"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 4096, "vocab_size": 128256, "draft_vocab_size": 32000}
+//! ```
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path org/target --speculative-algorithm DFLASH --max-running-requests 16 \
+//!   --speculative-draft-model-path org/head
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen3DSparkModel"], "hidden_size": 4096, "block_size": 7}
+//! ```
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path Qwen/Qwen3-8B --speculative-algorithm EAGLE3 --max-running-requests 16 \
+//!   --speculative-draft-model-path Qwen/Qwen3-0.6B --speculative-num-steps 3 \
+//!   --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --attention-backend fa3
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 28}
 //! ```
 //!
 //! ## Use instead
@@ -78,7 +95,7 @@ const NAMES: [(&str, &str, &str); 4] = [
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let algorithm = context.resolved.algorithm.as_ref()?.value;
-    let path = context.launch.text(Key::SpeculativeDraftModelPath)?;
+    let path = context.draft_name()?;
     let by_facts = by_kind(context, algorithm);
     let is_known = context.draft_kind().is_some();
     // A known kind decides even if it agrees with the algorithm: its name may be wrong.
@@ -100,15 +117,22 @@ fn by_kind(context: &Context<'_>, algorithm: Algorithm) -> Option<(&'static str,
     let draft = context.draft?;
     let right = match (algorithm, context.draft_kind()?) {
         (Algorithm::Eagle | Algorithm::Eagle3 | Algorithm::Standalone, DraftKind::Block) => {
-            let is_dspark = draft.config.draft_algorithm() == Some("DSPARK");
+            let is_dspark = draft.drafts_with() == Some("DSPARK");
             if is_dspark { ("a DSPARK head", "DSPARK") } else { ("a DFLASH head", "DFLASH") }
         }
         (Algorithm::Dflash | Algorithm::Dspark | Algorithm::Standalone, DraftKind::Eagle3) => {
             ("an EAGLE-3 head", "EAGLE3")
         }
         (Algorithm::Dflash | Algorithm::Dspark | Algorithm::Standalone, DraftKind::Eagle) => ("an EAGLE head", "EAGLE"),
-        // Classes of heads are often those of whole models: tensors decide.
+        (Algorithm::Dflash, DraftKind::Block) if draft.drafts_with() == Some("DSPARK") => ("a DSPARK head", "DSPARK"),
+        (Algorithm::Dspark, DraftKind::Block) if draft.drafts_with() == Some("DFLASH") => ("a DFLASH head", "DFLASH"),
+        // Classes of heads are often those of whole models: tensors decide, or many layers.
         (Algorithm::Eagle3, _) if matches!(draft.draft_head(), Some(DraftHead::Model)) => {
+            ("a whole model", "STANDALONE")
+        }
+        (Algorithm::Eagle | Algorithm::Eagle3 | Algorithm::Dflash | Algorithm::Dspark, _)
+            if context.drafts_with_whole_model() =>
+        {
             ("a whole model", "STANDALONE")
         }
         _ => return None,

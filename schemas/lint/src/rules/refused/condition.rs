@@ -136,6 +136,11 @@ fn product(context: &Context<'_>, flags: &[String]) -> Option<i64> {
 /// own flags.
 fn number(context: &Context<'_>, flag: &str) -> Option<i64> {
     if flag == "tp-size" {
+        // slime's flag may be in another array.
+        let is_slime = context.launch.engine == Engine::Slime;
+        if is_slime && !context.launch.has(Key::RolloutNumGpusPerEngine) {
+            return None;
+        }
         return i64::try_from(context.resolved.tp_size.as_ref()?.value).ok();
     }
     if let Some(argument) = given(context, flag) {

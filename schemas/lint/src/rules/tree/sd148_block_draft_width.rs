@@ -53,7 +53,7 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::block_draft_width};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::draft_width};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD148",
@@ -65,6 +65,6 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.algorithm().filter(|one| matches!(one, Algorithm::Dflash | Algorithm::Dspark))?;
-    let finding = block_draft_width(context, context.value_place(Key::SpeculativeDraftModelPath))?;
+    let finding = draft_width(context, context.value_place(Key::SpeculativeDraftModelPath))?;
     Some(finding.sglang_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied"))
 }

@@ -28,6 +28,18 @@
 //! {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936}
 //! ```
 //!
+//! A head for another target is a warning:
+//!
+//! ```launch bad
+//! vllm serve Qwen/Qwen3-8B --speculative-config '{"method": "eagle3", "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "num_speculative_tokens": 3}'
+//! ```
+//! ```target
+//! {"architectures": ["Qwen3ForCausalLM"], "vocab_size": 151936}
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "draft_vocab_size": 32000, "num_hidden_layers": 1}
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good
@@ -60,6 +72,7 @@
 //!
 //! vLLM issues #5203, #14939, `config/speculative.py`; specreason issue #10.
 
+use launch::VllmSpeculation;
 use schemas::{diagnostic::Severity, model::DraftKind};
 use serde_json::Value as Json;
 
@@ -78,6 +91,9 @@ const ANY_VOCABULARY: &str = "use_heterogeneous_vocab";
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
+    if config.method.as_deref().is_some_and(|method| matches!(method, "eagle" | "eagle3")) {
+        return of_head(context, &config);
+    }
     // Heads share the target's embedding, and include a map if their own vocabulary is smaller.
     if config.method.as_deref().is_some_and(|method| method != "draft_model") {
         return None;
@@ -96,5 +112,20 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .on_facts("target", context.target)
             .on_facts("draft", context.draft)
             .help("take a draft model with the target's tokenizer, or a trained head (eagle3)")
+    })
+}
+
+/// A head that was trained for another vocabulary than the target's: its number of tokens is that
+/// of its own target, even if it proposes fewer.
+fn of_head(context: &Context<'_>, config: &VllmSpeculation) -> Option<Finding> {
+    let is_head = matches!(context.draft_kind()?, DraftKind::Eagle | DraftKind::Eagle3);
+    let (target, own) = (context.target_config()?.vocab_size?, context.draft_config()?.vocab_size?);
+    (is_head && target != own).then(|| {
+        let message = format!("the head was trained for a vocabulary of {own} tokens, but the target has {target}");
+        Finding::new(config.span, message, "another vocabulary")
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
+            .at_most(Severity::Warning)
+            .help("use a head that was trained for this target")
     })
 }

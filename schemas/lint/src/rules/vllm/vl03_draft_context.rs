@@ -5,16 +5,18 @@
 //! ## What it does
 //!
 //! Compares the draft's `max_position_embeddings` with `--max-model-len`, or with the target's, up
-//! to 0.24.
+//! to 0.24; and the `max_model_len` that is given for the draft with the same, in all versions.
 //!
 //! ## Why is this bad?
 //!
 //! Beyond its own length the draft looks up rotations that do not exist: an illegal memory access,
-//! or proposals that are not accepted.
+//! or proposals that are not accepted. With a `max_model_len` of the draft above the target's the
+//! server does not start.
 //!
 //! ## What vLLM does
 //!
-//! Nothing is checked for heads; long prompts fail.
+//! Nothing is checked for heads; long prompts fail. For the given number:
+//! `ValueError: speculative_max_model_len=8192 cannot be larger than target_max_model_len=4096`.
 //!
 //! ## Example
 //!
@@ -26,6 +28,11 @@
 //! ```
 //! ```draft
 //! {"architectures": ["LlamaForCausalLMEagle3"], "max_position_embeddings": 2048}
+//! ```
+//!
+//! ```launch bad version:0.24.0
+//! vllm serve target --max-model-len 4096 \
+//!   --speculative-config '{"method": "draft_model", "model": "draft", "num_speculative_tokens": 3, "max_model_len": 8192}'
 //! ```
 //!
 //! ## Use instead
@@ -58,7 +65,7 @@ use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL03",
     name: "draft-context",
-    severity: Severity::Warning,
+    severity: Severity::Error,
     applies: Applies::Vllm,
     check: RuleCheck::One(check),
 };
@@ -67,15 +74,44 @@ pub(in crate::rules) const RULE: Definition = Definition {
 const FIXED_IN: EngineVersion = EngineVersion::new(0, 25, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
+    above_target(context).or_else(|| untrained(context))
+}
+
+/// The length that is given for the draft is above the target's.
+fn above_target(context: &Context<'_>) -> Option<Finding> {
+    let config = context.launch.vllm_speculation()?;
+    // Without a draft the key is not read.
+    config.model.as_deref().filter(|_| context.loads_draft() && !config.is_legacy)?;
+    let (given, length) = (usize::try_from(config.integer("max_model_len")?).ok()?, target_length(context)?);
+    (given > length).then(|| {
+        let place = context.launch.vllm_key_place("max_model_len").unwrap_or(config.span);
+        let message = format!("`max_model_len` of the draft is {given}, above the target's {length}");
+        let finding = Finding::new(place, message, "refused")
+            .related(context.span(Key::ContextLength), "requested here")
+            .vllm_says(format!(
+                "ValueError: speculative_max_model_len={given} cannot be larger than target_max_model_len={length}"
+            ));
+        let is_given = context.launch.has(Key::ContextLength);
+        finding.on_facts("target", context.target.filter(|_| !is_given)).help("take `max_model_len` out")
+    })
+}
+
+/// The length of the target's sequences: the given one, or that of its config.
+fn target_length(context: &Context<'_>) -> Option<usize> {
+    if context.launch.has(Key::ContextLength) {
+        return Some(context.launch.count(Key::ContextLength)?.value);
+    }
+    Some(context.target_config().filter(|target| target.states_context_length())?.derived_context_length())
+}
+
+/// Sequences can be longer than those that the draft was trained for.
+fn untrained(context: &Context<'_>) -> Option<Finding> {
     if !context.resolved.version_given || context.version() >= FIXED_IN {
         return None;
     }
     let config = context.launch.vllm_speculation()?;
     let draft = context.draft_config().filter(|draft| draft.states_context_length())?.derived_context_length();
-    let length = match context.launch.has(Key::ContextLength) {
-        true => context.launch.count(Key::ContextLength)?.value,
-        false => context.target_config().filter(|target| target.states_context_length())?.derived_context_length(),
-    };
+    let length = target_length(context)?;
     (draft < length).then(|| {
         let message = format!("the draft was trained for {draft} tokens, but sequences can have {length}");
         Finding::new(config.span, message, "shorter than the context")
@@ -83,5 +119,6 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .on_facts("target", context.target)
             .on_facts("draft", context.draft)
             .help(format!("add `--max-model-len {draft}`, or take a head for long contexts"))
+            .at_most(Severity::Warning)
     })
 }

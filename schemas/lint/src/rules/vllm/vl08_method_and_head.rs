@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Compares `eagle` and `eagle3` with the draft's config, and `draft_model` and `medusa` with the
-//! draft's name: `eagle-`, `eagle3`, `dflash` and `dspark` in it, even in the name of a folder,
-//! override the given method. The latter is a warning.
+//! Compares `eagle`, `eagle3`, `dflash` and `dspark` with the draft's files, and `draft_model` and
+//! `medusa` with the draft's name: `eagle-`, `eagle3`, `dflash` and `dspark` in it, even in the
+//! name of a folder, override the given method. The latter is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -24,6 +24,27 @@
 //! ```
 //! ```draft
 //! {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32000, "vocab_size": 128256}
+//! ```
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "dflash", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32000, "vocab_size": 128256}
+//! ```
+//!
+//! ```launch bad version:0.33.0
+//! vllm serve target --speculative-config '{"method": "dspark", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//! ```draft
+//! {"architectures": ["DFlashDraftModel"], "block_size": 8, "num_hidden_layers": 5}
+//! ```
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 36}
 //! ```
 //!
 //! ```launch bad
@@ -48,7 +69,7 @@
 //! vLLM issues #21737 and #47486, `config/speculative.py`.
 
 use launch::VllmSpeculation;
-use schemas::{diagnostic::Severity, model::DraftKind};
+use schemas::{diagnostic::Severity, drafting::vllm_method, model::DraftKind};
 
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
@@ -64,22 +85,41 @@ pub(in crate::rules) const RULE: Definition = Definition {
 const NAMES: [(&str, &str); 4] =
     [("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark")];
 
+/// Methods that need a head of their own kind.
+const HEADS: [&str; 4] = ["dflash", "dspark", "eagle", "eagle3"];
+
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     let method = config.method.as_deref()?;
     if let Some(finding) = renamed(method, &config) {
         return Some(finding);
     }
-    let right = match (method, context.draft_kind()?) {
-        ("eagle", DraftKind::Eagle3) => "eagle3",
-        ("eagle3", DraftKind::Eagle) => "eagle",
-        _ => return None,
+    if !HEADS.contains(&method) {
+        return None;
+    }
+    let right = if context.drafts_with_whole_model() { "draft_model" } else { vllm_method(of_head(context)?)?.name };
+    if right == method {
+        return None;
+    }
+    let message = match right {
+        "draft_model" => format!("the draft is a whole model, and the method {method} needs a head"),
+        _ => format!("the draft is a head for the method {right}"),
     };
     Some(
-        Finding::new(config.span, format!("the draft is a head for the method {right}"), "another method")
+        Finding::new(config.span, message, "another method")
             .on_facts("draft", context.draft)
             .help(format!("write `\"method\": \"{right}\"`")),
     )
+}
+
+/// SGLang's name of the algorithm of a head; `None` for a whole model, and for what may be one.
+fn of_head(context: &Context<'_>) -> Option<&'static str> {
+    match context.draft_kind()? {
+        DraftKind::Eagle => Some("EAGLE"),
+        DraftKind::Eagle3 => Some("EAGLE3"),
+        DraftKind::Block => context.draft?.drafts_with(),
+        DraftKind::Mtp | DraftKind::Standalone => None,
+    }
 }
 
 /// A draft whose name overrides the given method.

@@ -32,6 +32,10 @@
 //! vllm serve target --speculative-config '{"method": "medusa", "model": "heads", "num_speculative_tokens": 3}'
 //! ```
 //!
+//! ```launch bad version:0.20.0 also:VL24
+//! vllm serve target --speculative-config '{"method": "dflash", "model": "draft", "num_speculative_tokens": 7}'
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good
@@ -48,8 +52,8 @@
 //!
 //! 0.10.0 and later; earlier versions did not reject unknown names in every case. The methods were
 //! read from {vllm versions}; in a version between two of them, a method that only the later one
-//! has may or may not exist. A name that resembles no known one is a warning: a version that was
-//! not read, or a fork, may have it.
+//! has may or may not exist, and is a warning. A name that resembles no known one is a warning: a
+//! version that was not read, or a fork, may have it.
 //!
 //! ## Source
 //!
@@ -119,8 +123,11 @@ fn elsewhere(context: &Context<'_>, word: &Word, place: Span) -> Option<Finding>
         (_, Some(gone)) if gone <= version => format!("vllm {version} no longer has the method `{method}`"),
         (Some(since), _) => {
             let before = flags::vllm().versions().iter().rev().find(|read| **read < since)?;
-            if version > *before {
+            if version >= since {
                 return None;
+            }
+            if version > *before {
+                return Some(between(context, word, [*before, since], place));
             }
             format!("vllm {version} does not have the method `{method}` yet")
         }
@@ -131,6 +138,16 @@ fn elsewhere(context: &Context<'_>, word: &Word, place: Span) -> Option<Finding>
         Some(since) => finding.help(format!("use vllm {since} or later, or one of {}", listed(version))),
         None => finding.help(format!("write one of {}", listed(version))),
     })
+}
+
+/// A method that came between two versions that were read, in a version between them.
+fn between(context: &Context<'_>, word: &Word, [before, since]: [EngineVersion; 2], place: Span) -> Finding {
+    let (version, method) = (context.version(), word.text);
+    Finding::new(place, format!("vllm {version} may not have the method `{method}` yet"), "perhaps not in this version")
+        .note(format!("it came between vllm {before} and {since}; on which side {version} lies is not known"))
+        .by_version()
+        .at_most(Severity::Warning)
+        .help(format!("use vllm {since} or later, or one of {}", listed(version)))
 }
 
 /// The methods of a version, without model-specific ones.
@@ -147,4 +164,25 @@ fn meant(method: &str) -> Option<&'static str> {
     }
     let near = Speculative::Method.words().map(|known| (distance(known.text, &folded), known.text)).min();
     near.filter(|(far, known)| *far <= SLIP && far * 2 < known.len()).map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::text::Source;
+
+    use super::*;
+    use crate::report::{ReportOptions, report_text};
+
+    #[test]
+    fn a_method_that_came_between_two_versions_is_a_doubt_there_and_an_error_before() {
+        let text = "vllm serve m --speculative-config '{\"method\": \"dflash\", \"model\": \"d\", \"num_speculative_tokens\": 7}'";
+        let severity = |version: EngineVersion| {
+            let options = ReportOptions { version: Some(version), ..ReportOptions::default() };
+            let found = report_text(&Source::new("run.sh", text), &options).findings;
+            found.iter().find(|one| one.code == "VL11").map(|one| one.severity)
+        };
+        assert_eq!(severity(EngineVersion::new(0, 19, 0)), Some(Severity::Error), "0.19.1 does not have it either");
+        assert_eq!(severity(EngineVersion::new(0, 20, 1)), Some(Severity::Warning));
+        assert_eq!(severity(EngineVersion::new(0, 20, 2)), None);
+    }
 }

@@ -11,7 +11,8 @@
 //! ## Why is this bad?
 //!
 //! vLLM does not start, unless the target is a checkpoint of speculators, which names its own
-//! target. If the target's config is unknown, this is a warning.
+//! target: its configuration replaces the given keys, which is a warning. If the target's config is
+//! unknown, or known by its name only, this is a warning too.
 //!
 //! ## What vLLM does
 //!
@@ -30,6 +31,12 @@
 //!
 //! ```launch bad
 //! vllm serve target --speculative-config '{"num_speculative_tokens": 3}'
+//! ```
+//!
+//! A checkpoint of speculators has a configuration of its own:
+//!
+//! ```launch bad
+//! vllm serve RedHatAI/Qwen3-8B-speculator.eagle3 --speculative-config '{"num_speculative_tokens": 3}'
 //! ```
 //!
 //! ## Use instead
@@ -52,7 +59,7 @@
 //!
 //! vLLM `config/speculative.py` and `transformers_utils/config.py` of 0.33.0.
 
-use schemas::diagnostic::Severity;
+use schemas::{diagnostic::Severity, flags::Key};
 
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, vllm::method_of};
 
@@ -73,6 +80,15 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if !config.gives("num_speculative_tokens") || config.may_give("model") {
         return None;
     }
+    if is_speculators(context) {
+        let message =
+            "the target is a checkpoint of speculators: its own speculative configuration replaces these keys";
+        return Some(
+            Finding::new(config.span, message, "replaced")
+                .at_most(Severity::Warning)
+                .help("take these keys out, or serve the target and give the checkpoint as `\"model\"`"),
+        );
+    }
     let message = match config.method {
         Some(_) => format!("{method} has no draft model to load"),
         None => "neither a method nor a draft is given, so vLLM expects a draft model".to_owned(),
@@ -83,4 +99,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     // A checkpoint of speculators names its own target, and is given in place of the target.
     let may_be_speculators = context.target_config().is_none() && matches!(method, "eagle" | "eagle3" | "dflash");
     Some(if may_be_speculators { finding.at_most(Severity::Warning) } else { finding })
+}
+
+/// Whether the target is a checkpoint of speculators, by its config or its name.
+fn is_speculators(context: &Context<'_>) -> bool {
+    let by_config = context.target_config().is_some_and(|config| config.speculators_model_type.is_some());
+    let name = context.launch.text(Key::ModelPath);
+    by_config || name.is_some_and(|name| name.value.to_ascii_lowercase().contains("speculator"))
 }

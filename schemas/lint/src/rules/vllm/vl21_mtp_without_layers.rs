@@ -80,18 +80,23 @@ const WITHOUT: [&str; 22] = [
     "Seed",
 ];
 
+/// Whether no model of this class has MTP layers.
+pub(in crate::rules) fn has_none(class: &str) -> bool {
+    WITHOUT.iter().any(|known| class.starts_with(known))
+}
+
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     let method = config.method.as_deref().filter(|method| *method == "mtp" || method.ends_with("_mtp"))?;
     let target = context.target_config()?;
     let class = target.architecture()?;
-    if config.may_give("model") || context.launch.vllm_flag("--model-impl").is_some() {
+    if config.gives("model") || context.launch.vllm_flag("--model-impl").is_some() {
         return None;
     }
     let counted = target.num_nextn_predict_layers.or(target.mtp_num_hidden_layers);
     let (message, says) = if target.model_type.as_deref() == Some("deepseek_v41") {
         (format!("{class} has no classic MTP layers"), "ValueError: DeepSeek V4.1 has no classic-MTP draft")
-    } else if WITHOUT.iter().any(|known| class.starts_with(known)) {
+    } else if has_none(class) {
         (format!("{class} has no MTP layers"), "NotImplementedError: Unsupported speculative method: 'mtp'")
     } else if counted == Some(0) {
         (format!("this checkpoint of {class} has no MTP layers"), "ValueError: num_speculative_tokens must be provided")
@@ -103,11 +108,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     } else {
         "take a head that was trained for this target (eagle3, dflash), or `\"method\": \"ngram\"`"
     };
-    Some(
-        Finding::new(config.span, message, format!("{method} looks for them in the target"))
-            .related(context.span(Key::ModelPath), class)
-            .vllm_says(says)
-            .on_facts("target", context.target)
-            .help(help),
-    )
+    let finding = Finding::new(config.span, message, format!("{method} looks for them in the target"))
+        .related(context.span(Key::ModelPath), class)
+        .vllm_says(says)
+        .on_facts("target", context.target)
+        .help(help);
+    // A draft may be given elsewhere.
+    Some(if config.may_give("model") { finding.at_most(Severity::Warning) } else { finding })
 }

@@ -50,7 +50,7 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::block_draft_width, vllm::method_of};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::draft_width, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL33",
@@ -63,6 +63,6 @@ pub(in crate::rules) const RULE: Definition = Definition {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     method_of(&config).filter(|method| matches!(*method, "dflash" | "dspark"))?;
-    let finding = block_draft_width(context, config.span)?;
+    let finding = draft_width(context, config.span)?;
     Some(finding.vllm_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied"))
 }
