@@ -88,11 +88,13 @@ impl<'a> Context<'a> {
     /// The method that vLLM uses: if none is given, the draft's type decides for models that are no
     /// language models.
     pub(super) fn vllm_method<'c>(&self, config: &'c VllmSpeculation) -> Option<&'c str> {
-        let kind = self.draft_config().filter(|_| !config.may_give("method")).and_then(|own| own.model_type.as_deref());
-        match kind.and_then(|kind| TYPES.into_iter().find(|own| *own == kind)) {
-            Some(own) => Some(own),
-            None => method_of(config),
-        }
+        self.method_of_type(config).or_else(|| method_of(config))
+    }
+
+    /// The method that the type of the draft is, if none is given.
+    pub(super) fn method_of_type(&self, config: &VllmSpeculation) -> Option<&'static str> {
+        let draft = self.draft_config().filter(|_| !config.may_give("method"))?;
+        TYPES.into_iter().find(|own| draft.model_type.as_deref() == Some(own))
     }
 
     /// Whether the draft is a whole model without layers that predict several tokens: no head.

@@ -32,6 +32,15 @@
 //! vllm serve target --speculative-config '{"method": "medusa", "model": "heads", "num_speculative_tokens": 3}'
 //! ```
 //!
+//! The type of the draft is the method, if none is given:
+//!
+//! ```launch bad version:0.33.0
+//! vllm serve target --speculative-config '{"model": "accelerator", "num_speculative_tokens": 3}'
+//! ```
+//! ```draft
+//! {"architectures": ["MLPSpeculatorPreTrainedModel"], "model_type": "mlp_speculator"}
+//! ```
+//!
 //! ```launch bad version:0.20.0 also:VL24
 //! vllm serve target --speculative-config '{"method": "dflash", "model": "draft", "num_speculative_tokens": 7}'
 //! ```
@@ -52,8 +61,8 @@
 //!
 //! 0.10.0 and later; earlier versions did not reject unknown names in every case. The methods were
 //! read from {vllm versions}; in a version between two of them, a method that only the later one
-//! has may or may not exist, and is a warning. A name that resembles no known one is a warning: a
-//! version that was not read, or a fork, may have it.
+//! has may or may not exist, which is information. A name that resembles no known one is a warning:
+//! a version that was not read, or a fork, may have it.
 //!
 //! ## Source
 //!
@@ -88,7 +97,8 @@ const SLIP: usize = 2;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
-    let method = config.method?;
+    // The type of a draft names its method too.
+    let method = context.method_of_type(&config).map(str::to_owned).or(config.method)?;
     let version = context.version();
     if version < FIRST {
         return None;
@@ -146,7 +156,7 @@ fn between(context: &Context<'_>, word: &Word, [before, since]: [EngineVersion; 
     Finding::new(place, format!("vllm {version} may not have the method `{method}` yet"), "perhaps not in this version")
         .note(format!("it came between vllm {before} and {since}; on which side {version} lies is not known"))
         .by_version()
-        .at_most(Severity::Warning)
+        .at_most(Severity::Info)
         .help(format!("use vllm {since} or later, or one of {}", listed(version)))
 }
 
@@ -182,7 +192,7 @@ mod tests {
             found.iter().find(|one| one.code == "VL11").map(|one| one.severity)
         };
         assert_eq!(severity(EngineVersion::new(0, 19, 0)), Some(Severity::Error), "0.19.1 does not have it either");
-        assert_eq!(severity(EngineVersion::new(0, 20, 1)), Some(Severity::Warning));
+        assert_eq!(severity(EngineVersion::new(0, 20, 1)), Some(Severity::Info));
         assert_eq!(severity(EngineVersion::new(0, 20, 2)), None);
     }
 }
