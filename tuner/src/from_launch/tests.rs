@@ -358,7 +358,7 @@ fn the_image_of_a_dockerfile_is_said_not_to_be_built() {
 }
 
 #[test]
-fn a_budget_of_rows_is_left_out_and_its_tree_is_not_called_the_launchs() {
+fn a_budget_of_rows_is_left_out_and_its_tree_is_not_the_current_one() {
     let text = "spectune serve --model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d \
                 --speculative-num-steps 3 --speculative-eagle-topk 2 --speculative-num-draft-tokens 6 \
                 --speculative-row-budget 2.5\n";
