@@ -6,6 +6,7 @@
 
 mod accepted;
 mod area;
+mod class_table;
 #[cfg(test)]
 mod examples;
 mod explain;

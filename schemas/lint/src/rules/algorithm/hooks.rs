@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Context, Finding};
+use crate::rules::{Context, Finding, class_table::ClassTable};
 
 /// What a draft needs of its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,55 +23,26 @@ pub(super) enum Hook {
 /// The hooks, in the order of the columns.
 const HOOKS: [Hook; 4] = [Hook::Eagle3States, Hook::DflashStates, Hook::DsparkStates, Hook::Embedding];
 
-/// An architecture that lacks a hook in some version.
-struct Row {
-    name: &'static str,
-    /// The first version read that has the architecture.
-    known_since: EngineVersion,
-    /// The first version from which on all have the hook; `None` if the newest lacks it.
-    since: [Option<EngineVersion>; HOOKS.len()],
-}
-
-struct Table {
-    /// Versions that were read, in order.
-    read: Vec<EngineVersion>,
-    rows: Vec<Row>,
-}
-
 /// A hook that a version lacks.
 pub(super) struct Lacking {
     /// The first version that has it.
     pub(super) since: Option<EngineVersion>,
 }
 
-fn table() -> &'static Table {
-    static TABLE: OnceLock<Table> = OnceLock::new();
-    TABLE.get_or_init(|| {
-        let text = include_str!("sglang_hooks.tsv");
-        let read = text.lines().next().and_then(|line| line.strip_prefix("# read from ")).unwrap_or_default();
-        let row = |line: &'static str| {
-            let mut columns = line.split('\t');
-            let name = columns.next().filter(|name| !name.starts_with('#'))?;
-            let known_since = columns.next()?.parse().ok()?;
-            Some(Row { name, known_since, since: HOOKS.map(|_| columns.next().and_then(|text| text.parse().ok())) })
-        };
-        Table {
-            read: read.split(", ").filter_map(|text| text.parse().ok()).collect(),
-            rows: text.lines().filter_map(row).collect(),
-        }
-    })
+/// Of each class that lacks a hook in some version: the first version read that has the class, and
+/// for each hook the first from which on all have it, if the newest does.
+fn table() -> &'static ClassTable<{ 1 + HOOKS.len() }> {
+    static TABLE: OnceLock<ClassTable<{ 1 + HOOKS.len() }>> = OnceLock::new();
+    TABLE.get_or_init(|| ClassTable::from_text(include_str!("sglang_hooks.tsv")))
 }
 
 /// Whether a version has the architecture without the hook. Outside the versions that were read
 /// nothing is known.
 pub(super) fn lacks(architecture: &str, hook: Hook, version: EngineVersion) -> Option<Lacking> {
-    let Table { read, rows } = table();
-    let is_read =
-        read.first().is_some_and(|first| *first <= version) && read.last().is_some_and(|last| version <= *last);
-    let row = rows.iter().find(|row| row.name == architecture)?;
-    let column = HOOKS.iter().position(|known| *known == hook)?;
-    let since = row.since[column];
-    (is_read && row.known_since <= version && since.is_none_or(|since| version < since)).then_some(Lacking { since })
+    let [known_since, hooks @ ..] = table().class(architecture)?;
+    let since = hooks[HOOKS.iter().position(|known| *known == hook)?];
+    table().next_read(version)?;
+    (known_since? <= version && since.is_none_or(|since| version < since)).then_some(Lacking { since })
 }
 
 /// The finding that a target's class lacks a hook in the launch's version. `what` it does not hand
@@ -111,18 +82,10 @@ mod tests {
 
     #[test]
     fn every_row_is_read() {
-        let Table { read, rows } = table();
-        let lines = include_str!("sglang_hooks.tsv").lines().filter(|line| !line.starts_with('#'));
-        assert_eq!(rows.len(), lines.clone().count());
-        assert!(read.windows(2).all(|pair| pair[0] < pair[1]) && read.len() > 40, "{read:?}");
-        for (row, line) in rows.iter().zip(lines) {
-            let columns: Vec<&str> = line.split('\t').collect();
-            assert_eq!(columns.len(), 2 + HOOKS.len(), "{line}");
-            for (since, column) in row.since.iter().zip(&columns[2..]) {
-                assert_eq!(since.is_none(), *column == "-", "{line}");
-                assert!(since.is_none_or(|since| read.contains(&since)), "{line}");
-            }
-        }
+        let text = include_str!("sglang_hooks.tsv");
+        table().check(text, 40, 1..1 + HOOKS.len());
+        let classes = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split('\t').next());
+        classes.for_each(|class| assert!(table().class(class).is_some_and(|[known, ..]| known.is_some()), "{class}"));
     }
 
     #[test]
