@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::Write,
     path::{Path, PathBuf},
 };
 
@@ -24,18 +23,7 @@ pub type Trained = BTreeMap<String, Vec<f32>>;
 /// # Errors
 /// When it cannot be written.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainingError> {
-    let part = part_of(path);
-    let written = File::create(&part).and_then(|mut file| {
-        file.write_all(bytes)?;
-        // Before the rename: after a crash the new name must not hold an empty file.
-        file.sync_all()?;
-        fs::rename(&part, path)
-    });
-    written.map_err(|error| {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&part);
-        TrainingError::write(path)(error)
-    })
+    tuner::files::replace(path, bytes).map_err(TrainingError::write(path))
 }
 
 /// Creates a folder atomically: `fill` fills a temporary folder, which replaces an existing one

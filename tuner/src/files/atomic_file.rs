@@ -63,8 +63,8 @@ impl Destination {
 }
 
 /// Writes a file under a temporary name in its folder, and renames it once it is on disk. So a
-/// reader never sees a partial file, and an older one survives a failure. What is no file, such as
-/// `/dev/stdout`, is written to as it is.
+/// reader never sees a partial file, and an older one survives a failure. A device or a
+/// pipe, such as `/dev/stdout`, is written to as it is.
 ///
 /// # Errors
 /// When it cannot be written; the temporary file is then removed.
