@@ -94,6 +94,8 @@ struct Span {
 /// Called by a whole block. What `delta_convolve` does not write is read before the wait.
 template <int THREADS, bool YIELDS>
 __device__ __forceinline__ void prepare(Inputs& inputs, const Head& of, const Order& order, int begin, int count, Span columns) {
+  // The steps before still read what is overwritten now.
+  if (begin > 0) block_sync();
   int own = 0;
   if (lane() < count) {
     own = order.entry(begin + lane());
@@ -299,8 +301,6 @@ __device__ __forceinline__ void take_steps(float* matrix, T* out, const Head& of
 #pragma unroll 1
   for (int begin = 0; begin < order.count; begin += TOGETHER) {
     int count = min(TOGETHER, order.count - begin);
-    // The steps before still read what is overwritten now.
-    if (begin > 0) block_sync();
     prepare<Part::THREADS, YIELDS>(inputs, of, order, begin, count, columns);
 #pragma unroll 1
     for (int step = 0; step < count; step++) {
@@ -348,8 +348,6 @@ delta_trees(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, int e
 #pragma unroll 1
   for (int begin = 0; begin < order.count; begin += TOGETHER) {
     int count = min(TOGETHER, order.count - begin);
-    // The steps before still read what is overwritten now.
-    if (begin > 0) block_sync();
     prepare<DELTA_THREADS, true>(inputs, of, order, begin, count, share.columns);
 #pragma unroll 1
     for (int step = 0; step < count; step++) {

@@ -379,7 +379,7 @@ impl World {
         device.write(self.on_device.histories.slice(), &self.element.encode(&self.histories)).map_err(text)
     }
 
-    /// Puts what is no number into rows of a layer.
+    /// Fills rows of a layer with NaN.
     fn spoil(&mut self, layer: usize, rows: impl Iterator<Item = usize>) -> Result<(), String> {
         for row in rows {
             let from = (layer * self.rows + row) * self.stride;

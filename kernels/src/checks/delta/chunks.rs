@@ -84,7 +84,7 @@ fn check_pieces(device: &Device, element: Element, sizes: DeltaSizes, numbers: &
     compare("the state after a divided piece", &world.found_matrices()?[own.clone()], &after[own], 0.0)
 }
 
-/// Trees of as many nodes, some of which do not exist and hold no numbers, or chains.
+/// Trees of as many nodes, some of which do not exist and hold NaN, or chains.
 fn check_trees(
     device: &Device,
     element: Element,
