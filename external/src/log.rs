@@ -4,9 +4,12 @@
 //! Lines that are not understood are skipped: logs mix the output of several programs. Figures are
 //! those of the engine; nothing is corrected here.
 
-mod sglang;
+mod printed;
+pub(crate) mod sglang;
 mod vllm;
 mod words;
+
+use serde_json::Value;
 
 use crate::api::ApiKind;
 
@@ -42,6 +45,12 @@ pub struct LoggedSettings {
     pub graphs_off: bool,
     /// Sizes for which graphs of the target were captured: requests in SGLang, rows in vLLM.
     pub captured: Vec<usize>,
+    /// The arguments of SGLang's server, by name, as it printed or answered them; else null.
+    pub arguments: Value,
+    /// The engine's version.
+    pub version: Option<String>,
+    /// Memory of a GPU that was free before weights were loaded, in MiB.
+    pub free_memory: Option<u64>,
     /// Whether acceptance is made up.
     pub simulated: bool,
 }

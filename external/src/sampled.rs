@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     api::{ApiKind, Metrics, ServerInfo},
-    log::{LogInterval, LoggedSettings, ServerLog, Spent},
+    log::{LogInterval, LoggedSettings, ServerLog, Spent, sglang},
 };
 
 /// A reading of a server's metrics.
@@ -125,21 +125,9 @@ fn spectune(before: &SampledReading, after: &SampledReading, seconds: f64) -> Op
 /// What a server says of its configuration. vLLM says it in development mode only, in a form of its
 /// own that is not read.
 fn settings(kind: ApiKind, answer: &Value) -> LoggedSettings {
-    if kind == ApiKind::Vllm {
-        return LoggedSettings::default();
-    }
-    let number = |name: &str| answer[name].as_u64().and_then(|number| usize::try_from(number).ok());
-    let sizes = answer["cuda_graph_bs"].as_array();
-    LoggedSettings {
-        engine: answer["engine"].as_str().map(str::to_owned),
-        algorithm: answer["speculative_algorithm"].as_str().map(str::to_owned),
-        num_steps: number("speculative_num_steps"),
-        topk: number("speculative_eagle_topk"),
-        verified_rows: number("speculative_num_draft_tokens"),
-        max_running: number("max_running_requests"),
-        graphs_off: answer["disable_cuda_graph"] == true,
-        captured: sizes.into_iter().flatten().filter_map(Value::as_u64).map(|size| size as usize).collect(),
-        simulated: answer["simulate_accept_length"].is_number(),
+    match kind {
+        ApiKind::Sglang => sglang::settings(answer),
+        ApiKind::Vllm => LoggedSettings::default(),
     }
 }
 

@@ -7,7 +7,9 @@
 //! logs. What no log shows (the draft's share of a round, the time of the host) is named as not
 //! known.
 
+mod acceptance;
 mod advice;
+mod captured;
 mod loads;
 
 use external::log::ServerLog;

@@ -30,6 +30,41 @@ fn reports_of_sglang_are_read_with_the_configuration() {
 }
 
 #[test]
+fn captured_sizes_come_from_the_arguments_where_no_line_lists_them() {
+    let decode =
+        "[2026-11-28 21:36:03] Decode batch, #running-req: 31, gen throughput (token/s): 30.3, #queue-req: 1\n";
+    let of = |lines: &str| ServerLog::parse(&format!("{lines}\n{decode}")).expect("a log").settings;
+    for (arguments, expected) in [
+        (
+            "ServerArgs(model_path='a, b)', cuda_graph_max_bs=8, cuda_graph_bs=[8, 1, 2], max_running_requests=3)",
+            &[1, 2, 8][..],
+        ),
+        (
+            "{'cuda_graph_bs_decode': None, 'cuda_graph_config': {'decode': {'backend': 'full', 'bs': [1, 4]}, \
+          'prefill': {'backend': 'disabled', 'bs': [64]}}, 'max_running_requests': 3}",
+            &[1, 4],
+        ),
+        (
+            "ServerArgs(cuda_graph_config=CudaGraphConfig(decode=PhaseConfig(backend=<Backend.FULL: 'full'>, bs=[2]), \
+          prefill=PhaseConfig()), max_running_requests=3)",
+            &[2],
+        ),
+        (r#"{"cuda_graph_bs": [1, 3], "max_running_requests": 3}"#, &[1, 3]),
+        ("ServerArgs(cuda_graph_bs=None, max_running_requests=3)", &[]),
+    ] {
+        let settings = of(&format!("[2026-11-28 21:34:48] server_args={arguments}"));
+        assert_eq!((settings.captured.as_slice(), settings.max_running), (expected, Some(3)), "{arguments}");
+    }
+    let both = of(
+        "server_args=ServerArgs(cuda_graph_bs=[1, 8])\nCapture cuda graph bs [1, 2]\nLoad weight begin. avail mem=22.5 GB",
+    );
+    assert_eq!((both.captured.as_slice(), both.free_memory), (&[1, 2][..], Some(23_040)));
+    let off = |arguments: &str| of(&format!("server_args={arguments}")).graphs_off;
+    assert!(off("ServerArgs(disable_cuda_graph=True)") && off("{'disable_decode_cuda_graph': True}"));
+    assert!(off("{'cuda_graph_config': {'decode': {'backend': 'disabled'}}}") && !off("{'disable_cuda_graph': False}"));
+}
+
+#[test]
 fn older_versions_and_several_ranks_are_read_too() {
     let text = "\
 [2025-12-12 08:43:58 DP0 TP0] Prefill batch. #new-seq: 1, #new-token: 103, #cached-token: 1, token usage: 0.00, #running-req: 0

@@ -27,17 +27,6 @@ pub(super) fn number_after(line: &str, before: &str) -> Option<f64> {
     rest[..end].trim_end_matches('.').parse().ok()
 }
 
-/// The value of `name=value` among others, without quotes.
-pub(super) fn setting<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    let found = line.match_indices(name).find(|(at, _)| {
-        let starts = line[..*at].chars().next_back().is_none_or(|letter| !(letter.is_alphanumeric() || letter == '_'));
-        starts && line[at + name.len()..].starts_with('=')
-    })?;
-    let value = &line[found.0 + name.len() + 1..];
-    let value = value.split([',', ')']).next()?.trim().trim_matches(['\'', '"']);
-    (value != "None").then_some(value)
-}
-
 /// The value of `'name': value` in a printed dictionary, without quotes.
 pub(super) fn entry<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let value = line.split_once(&format!("'{name}':"))?.1.trim_start();

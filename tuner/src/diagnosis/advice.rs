@@ -2,14 +2,16 @@
 
 use external::{api::ApiKind, log::ServerLog};
 
-use super::{Against, DiagnosisFinding, LoadFigures, Promise};
+use super::{Against, DiagnosisFinding, LoadFigures, Promise, acceptance, captured};
 
 /// The names of the flags that the advice is about.
-struct Flags {
+pub(super) struct Flags {
     max_running: &'static str,
     memory: &'static str,
     graphs: &'static str,
-    drafts: &'static str,
+    pub(super) drafts: &'static str,
+    /// What turns speculation on.
+    pub(super) speculation: &'static str,
     prefill: &'static str,
 }
 
@@ -18,6 +20,7 @@ const SGLANG: Flags = Flags {
     memory: "--mem-fraction-static",
     graphs: "--cuda-graph-max-bs",
     drafts: "--speculative-num-steps",
+    speculation: "--speculative-algorithm",
     prefill: "--chunked-prefill-size",
 };
 
@@ -26,6 +29,7 @@ const VLLM: Flags = Flags {
     memory: "--gpu-memory-utilization",
     graphs: "--max-cudagraph-capture-size",
     drafts: "num_speculative_tokens",
+    speculation: "--speculative-config",
     prefill: "--max-num-batched-tokens",
 };
 
@@ -36,6 +40,7 @@ pub fn findings(
     against: &[Against],
     promise: Promise,
 ) -> Vec<DiagnosisFinding> {
+    let captured = captured::sizes(log);
     let flags = match log.kind {
         ApiKind::Sglang => &SGLANG,
         ApiKind::Vllm => &VLLM,
@@ -45,12 +50,12 @@ pub fn findings(
     found.extend(simulated(log));
     // The load with the most reports is what the server mostly does.
     if let Some(main) = loads.iter().max_by_key(|load| load.reports) {
-        found.extend(short_acceptance(main, promise));
-        found.extend(late_positions(main, flags));
+        found.extend(acceptance::short(main, promise));
+        found.extend(acceptance::late_positions(main, &log.settings, flags));
         found.extend(other_time(main, flags));
     }
-    found.extend(loads.iter().filter_map(|load| outside_graphs(load, log, flags)));
-    found.extend(padding(loads, log));
+    found.extend(loads.iter().filter_map(|load| outside_graphs(load, &captured, log, flags)));
+    found.extend(padding(loads, &captured, log));
     found.extend(waiting(loads, log, flags));
     found.extend(retractions(log, flags));
     found
@@ -98,34 +103,6 @@ fn simulated(log: &ServerLog) -> Option<DiagnosisFinding> {
     })
 }
 
-fn short_acceptance(main: &LoadFigures, promise: Promise) -> Option<DiagnosisFinding> {
-    let (promised, found) = (promise.accept_length?, main.accept_length?);
-    (found < 0.95 * promised).then(|| DiagnosisFinding {
-        what: format!("{found:.2} tokens a round are accepted where {promised:.2} were promised"),
-        change: "check what the promise was measured with: temperature 0, the chat template that the head was trained on, \
-                 the same target in the same precision, as many drafts, texts of this kind; then `spectune drift`, or a head \
-                 of your own texts (`spectune train`)"
-            .into(),
-    })
-}
-
-fn late_positions(main: &LoadFigures, flags: &Flags) -> Option<DiagnosisFinding> {
-    /// A position accepted in a smaller share of rounds hardly pays for its row.
-    const RARELY: f64 = 0.1;
-    let useful = main.positions.iter().take_while(|share| **share >= RARELY).count();
-    let all = main.positions.len();
-    (useful < all).then(|| DiagnosisFinding {
-        what: format!(
-            "of {all} drafts the last {} are accepted in under {:.0}% of the rounds (position {}: {:.1}%)",
-            all - useful,
-            100.0 * RARELY,
-            useful + 1,
-            100.0 * main.positions[useful]
-        ),
-        change: format!("{} {}: as many tokens, fewer rows", flags.drafts, useful.max(1)),
-    })
-}
-
 fn other_time(main: &LoadFigures, flags: &Flags) -> Option<DiagnosisFinding> {
     let share = main.other_share.filter(|share| *share > 0.1)?;
     Some(DiagnosisFinding {
@@ -151,11 +128,11 @@ fn other_time(main: &LoadFigures, flags: &Flags) -> Option<DiagnosisFinding> {
     })
 }
 
-fn outside_graphs(load: &LoadFigures, log: &ServerLog, flags: &Flags) -> Option<DiagnosisFinding> {
+fn outside_graphs(load: &LoadFigures, captured: &[usize], log: &ServerLog, flags: &Flags) -> Option<DiagnosisFinding> {
     let share = load.outside_graphs.filter(|share| *share > 0.02)?;
     let what =
         format!("{:.0}% of the reports at {:.0} running requests ran outside CUDA graphs", 100.0 * share, load.running);
-    let largest = log.settings.captured.last().copied();
+    let largest = captured.last().copied();
     let change = match largest {
         _ if log.settings.graphs_off => "CUDA graphs are off in the launch: remove that flag".to_owned(),
         Some(largest) if load.running > largest as f64 => {
@@ -167,12 +144,12 @@ fn outside_graphs(load: &LoadFigures, log: &ServerLog, flags: &Flags) -> Option<
 }
 
 /// SGLang captures batches; vLLM rows, with a step of 8, so that nothing much is padded.
-fn padding(loads: &[LoadFigures], log: &ServerLog) -> Option<DiagnosisFinding> {
+fn padding(loads: &[LoadFigures], captured: &[usize], log: &ServerLog) -> Option<DiagnosisFinding> {
     if log.kind != ApiKind::Sglang {
         return None;
     }
     let main = loads.iter().max_by_key(|load| load.reports)?;
-    let size = log.settings.captured.iter().find(|size| **size as f64 >= main.running)?;
+    let size = captured.iter().find(|size| **size as f64 >= main.running)?;
     let padded = *size as f64 / main.running - 1.0;
     (padded > 0.08).then(|| DiagnosisFinding {
         what: format!(

@@ -92,3 +92,89 @@ fn a_log_of_a_single_report_is_diagnosed_without_rounds() {
     let found = diagnose(&short, None, Promise::default());
     assert_eq!((found.loads.len(), found.loads[0].round_ms), (1, None));
 }
+
+/// Findings as lines.
+fn said(log: &ServerLog) -> Vec<String> {
+    let found = diagnose(log, None, Promise::default());
+    found.findings.iter().map(|finding| format!("{} → {}", finding.what, finding.change)).collect()
+}
+
+#[test]
+fn an_accept_length_alone_bounds_the_positions_of_both_engines() {
+    for (kind, accept, steps, expected) in [
+        (ApiKind::Sglang, 1.04, Some(3), Some("hardly any draft is accepted: 1.04 tokens per round")),
+        (ApiKind::Vllm, 1.04, Some(3), Some("hardly any draft is accepted: 1.04 tokens per round")),
+        // Look-ups have no steps.
+        (ApiKind::Sglang, 1.04, None, Some("hardly any draft is accepted")),
+        // 0.25 / 3 is the first share below a tenth.
+        (
+            ApiKind::Sglang,
+            1.25,
+            Some(5),
+            Some("of 5 drafts the last 3 are accepted in under 10% of the rounds (position 3: at most 8.3%)"),
+        ),
+        (ApiKind::Sglang, 1.25, None, None),
+        (ApiKind::Sglang, 1.25, Some(2), None),
+        (ApiKind::Sglang, 1.25, Some(usize::MAX), None),
+        (ApiKind::Sglang, 2.0, Some(5), None),
+    ] {
+        let mut log = log(kind, 8.0, 10.0, Some(accept));
+        log.settings.num_steps = steps;
+        log.settings.topk = steps.map(|_| 1);
+        let lines = said(&log);
+        let about = lines.iter().find(|line| line.contains("accepted"));
+        match expected {
+            Some(expected) => {
+                assert!(about.is_some_and(|line| line.contains(expected)), "{accept} {steps:?}: {lines:#?}")
+            }
+            None => assert_eq!(about, None, "{accept} {steps:?}"),
+        }
+    }
+    let mut positions = log(ApiKind::Vllm, 8.0, 10.0, Some(1.04));
+    positions.intervals.iter_mut().for_each(|interval| interval.positions = vec![0.04, 0.0]);
+    let lines = said(&positions);
+    let advice = "num_speculative_tokens 1, or no speculation (without --speculative-config)";
+    assert!(lines.iter().any(|line| line.contains(advice)), "{lines:#?}");
+    let mut tree = log(ApiKind::Sglang, 8.0, 10.0, Some(1.25));
+    (tree.settings.num_steps, tree.settings.topk) = (Some(5), Some(4));
+    let advice = "--speculative-num-steps 2, and a tree of fewer nodes";
+    assert!(said(&tree).iter().any(|line| line.contains(advice)), "{:#?}", said(&tree));
+}
+
+#[test]
+fn sizes_that_no_line_lists_are_those_of_the_printed_arguments() {
+    use schemas::{keywords::Callee, version::EngineVersion};
+    let arguments = |version: EngineVersion| {
+        let keywords = Callee::ServerArgs.keywords().filter(|keyword| keyword.exists_in(version));
+        let mut arguments: serde_json::Map<_, _> =
+            keywords.map(|keyword| (keyword.name.to_owned(), serde_json::Value::Null)).collect();
+        for (name, value) in [
+            ("model_path", "m".into()),
+            ("speculative_algorithm", "EAGLE3".into()),
+            ("tp_size", 1.into()),
+            ("max_running_requests", 64.into()),
+            ("cuda_graph_max_bs", 20.into()),
+        ] {
+            arguments.insert(name.into(), value);
+        }
+        serde_json::Value::Object(arguments)
+    };
+    let mut short = log(ApiKind::Sglang, 33.0, 20.0, Some(1.9));
+    short.intervals.iter_mut().for_each(|interval| interval.graph = Some(false));
+    short.settings.arguments = arguments(EngineVersion::new(0, 5, 2));
+    let has = |log: &ServerLog, text: &str| said(log).iter().any(|line| line.contains(text));
+    assert!(has(&short, "the largest captured batch is 20: --cuda-graph-max-bs 33"), "{:#?}", said(&short));
+    // The default list of that version depends on the memory of the GPU.
+    if let Some(arguments) = short.settings.arguments.as_object_mut() {
+        arguments.insert("cuda_graph_max_bs".into(), serde_json::Value::Null);
+    }
+    short.settings.free_memory = Some(22 * 1024);
+    assert!(has(&short, "the largest captured batch is 8: --cuda-graph-max-bs 33"), "{:#?}", said(&short));
+    // Arguments of no version are not resolved.
+    if let Some(arguments) = short.settings.arguments.as_object_mut() {
+        arguments.remove("mem_fraction_static");
+    }
+    assert!(has(&short, "batches of prompts or of other kinds"), "{:#?}", said(&short));
+    short.settings.version = Some("0.5.2".into());
+    assert!(has(&short, "the largest captured batch is 8"), "{:#?}", said(&short));
+}
