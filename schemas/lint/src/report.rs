@@ -75,8 +75,17 @@ pub fn report(
         let (version, given) = version_of(launch, options.version);
         let resolved = resolve(launch, version, given, target, draft, options.gpu_memory);
         let ReportOptions { gpu_memory, expected_concurrency, .. } = *options;
-        let context =
-            Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory, hardware };
+        let launches = parsed.launches.as_slice();
+        let context = Context {
+            launch,
+            launches,
+            resolved: &resolved,
+            target,
+            draft,
+            expected_concurrency,
+            gpu_memory,
+            hardware,
+        };
         let read = |facts: &&ModelFacts| !facts.by_name;
         let (read_target, read_draft) = (target.filter(read), draft.filter(read));
         // Without a model known by its name only, the second resolution would be the first again.

@@ -14,6 +14,7 @@ mod hardware;
 mod keywords;
 mod known;
 mod page;
+mod peers;
 mod platform;
 mod refused;
 mod registry;
@@ -65,6 +66,8 @@ use schemas::{
 pub struct Context<'a> {
     /// The launch, as written.
     pub launch: &'a Launch,
+    /// All launches of its text, for rules about engines that work together.
+    pub launches: &'a [Launch],
     /// The configuration that will run.
     pub resolved: &'a Resolved,
     /// The target, if anything is known of it.

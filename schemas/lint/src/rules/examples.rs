@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use launch::{
-    Options, parse,
+    Launch, Options, parse,
     resolve::{resolve, version_of},
 };
 use schemas::{
@@ -22,6 +22,8 @@ use super::{
 pub(crate) struct Example {
     pub bad: bool,
     pub also: Vec<String>,
+    /// Whether it is of two engines that work together.
+    is_pair: bool,
     source: Source,
     version: Option<EngineVersion>,
     concurrency: Option<usize>,
@@ -74,6 +76,7 @@ impl Example {
         Self {
             bad: words.contains(&"bad"),
             also: value("also").map(|codes| codes.split(',').map(str::to_owned).collect()).unwrap_or_default(),
+            is_pair: words.contains(&"pair"),
             source: Source::new(name, format!("{text}\n")),
             version: value("version").map(|version| version.parse().expect("a version")),
             concurrency: value("concurrency").map(|number| number.parse().expect("a number")),
@@ -103,13 +106,24 @@ impl Example {
     fn findings_in(&self, source: &Source) -> Vec<Diagnostic> {
         let parsed = parse(source, &Options { version: self.version, ..Options::default() });
         let text = source.text();
-        assert_eq!(parsed.launches.len(), 1, "one launch in\n{text}");
-        let launch = &parsed.launches[0];
+        assert_eq!(parsed.launches.len(), if self.is_pair { 2 } else { 1 }, "launches in\n{text}");
+        let of_launch = |launch| self.findings_of(launch, &parsed.launches, text);
+        let found: Vec<Diagnostic> = parsed.launches.iter().flat_map(of_launch).collect();
+        for diagnostic in &found {
+            let lies_in = |span: schemas::text::Span| text.get(span.range()).is_some();
+            assert!(lies_in(diagnostic.span), "{} lies in\n{text}", diagnostic.code);
+            assert!(diagnostic.related.iter().all(|related| lies_in(related.span)), "{}", diagnostic.code);
+        }
+        found
+    }
+
+    fn findings_of(&self, launch: &Launch, launches: &[Launch], text: &str) -> Vec<Diagnostic> {
         let (version, given) = version_of(launch, self.version);
         let (target, draft) = (self.target.as_ref(), self.draft.as_ref());
         let resolved = resolve(launch, version, given, target, draft, self.memory);
         let context = Context {
             launch,
+            launches,
             resolved: &resolved,
             target,
             draft,
@@ -117,13 +131,7 @@ impl Example {
             gpu_memory: self.memory,
             hardware: Hardware::named_in(text),
         };
-        let found = lint(&context, None, &Selection::default());
-        for diagnostic in &found {
-            let lies_in = |span: schemas::text::Span| text.get(span.range()).is_some();
-            assert!(lies_in(diagnostic.span), "{} lies in\n{text}", diagnostic.code);
-            assert!(diagnostic.related.iter().all(|related| lies_in(related.span)), "{}", diagnostic.code);
-        }
-        found
+        lint(&context, None, &Selection::default())
     }
 
     /// The text, for messages.

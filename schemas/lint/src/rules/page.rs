@@ -6,7 +6,7 @@
 //! - `launch bad` is a launch in which the rule finds something, `launch good` one in which it
 //!   finds nothing. Further words say what else is known: `toml` (a launch file), `version:0.5.9`,
 //!   `concurrency:64`, `memory:81559`, and `also:SD090,SD080` for other rules that find something
-//!   there as well.
+//!   there as well, and `pair` for a text with two engines.
 //! - `target` and `draft` after a launch hold fields of the config.json of its models; `partial`
 //!   says that fields may be missing. `target-generation` holds the target's
 //!   generation_config.json, `target-tensors` and `draft-tensors` the tensors of a model, one a

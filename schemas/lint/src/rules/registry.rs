@@ -197,6 +197,7 @@ rules! {
     scheduler::sd201_variable_not_read,
     scheduler::sd202_flags_refused,
     algorithm::sd203_block_target_unsupported,
+    scheduler::sd204_prefill_and_decode,
     vllm::vl01_draft_vocabulary,
     vllm::vl02_num_speculative_tokens_missing,
     vllm::vl03_draft_context,
@@ -237,6 +238,7 @@ rules! {
     vllm::vl40_quantization_of_target,
     vllm::vl41_cache_format_of_target,
     vllm::vl42_verification_without_full_graph,
+    vllm::vl43_transfer_pair,
 }
 
 #[cfg(test)]

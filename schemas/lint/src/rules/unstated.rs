@@ -176,6 +176,7 @@ mod tests {
         lint(
             &Context {
                 launch,
+                launches: &[],
                 resolved: &resolved,
                 target,
                 draft,

@@ -59,6 +59,7 @@ pub(super) const V0_5_3: EngineVersion = EngineVersion::new(0, 5, 3);
 pub(super) const V0_5_4: EngineVersion = EngineVersion::new(0, 5, 4);
 pub(super) const V0_5_5: EngineVersion = EngineVersion::new(0, 5, 5);
 pub(super) const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
+pub(super) const V0_5_8: EngineVersion = EngineVersion::new(0, 5, 8);
 pub(super) const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 pub(super) const V0_5_10: EngineVersion = EngineVersion::new(0, 5, 10);
 pub(super) const V0_5_11: EngineVersion = EngineVersion::new(0, 5, 11);

@@ -40,6 +40,7 @@ pub(super) mod vl39_draft_slots;
 pub(super) mod vl40_quantization_of_target;
 pub(super) mod vl41_cache_format_of_target;
 pub(super) mod vl42_verification_without_full_graph;
+pub(super) mod vl43_transfer_pair;
 
 mod eagle3_targets;
 

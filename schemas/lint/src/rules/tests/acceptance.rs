@@ -80,8 +80,16 @@ fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
             let resolved = resolve(launch, version, given, target, draft, None);
             let (expected_concurrency, gpu_memory) = (None, None);
             let hardware = Hardware::default();
-            let context =
-                Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory, hardware };
+            let context = Context {
+                launch,
+                launches: &[],
+                resolved: &resolved,
+                target,
+                draft,
+                expected_concurrency,
+                gpu_memory,
+                hardware,
+            };
             lint(&context, None, &Selection::default())
         })
         .collect()
@@ -207,6 +215,7 @@ fn launches_of_vllm_are_not_judged_by_what_sglang_does() {
     let (target, draft) = (Some(&target), Some(&draft));
     let context = Context {
         launch,
+        launches: &[],
         resolved: &resolved,
         target,
         draft,

@@ -35,6 +35,7 @@ fn found(text: &str, extra: GivenFacts<'_>) -> Vec<Diagnostic> {
     let resolved = resolve(launch, version, given, target.as_ref(), draft.as_ref(), gpu_memory);
     let context = Context {
         launch,
+        launches: &[],
         resolved: &resolved,
         target: target.as_ref(),
         draft: draft.as_ref(),
