@@ -223,7 +223,8 @@ fn ranks(context: &Context<'_>, prefills: &[&Launch]) -> Option<Finding> {
     let own = ranks_of(context.launch)?;
     let is_old = context.version() <= V0_5_2;
     let is_refused = is_old && is_latent(context) == Some(false);
-    let differs = |theirs: usize| (is_refused && own < theirs) || (theirs % own != 0 && own % theirs != 0);
+    let divides = |theirs: usize| theirs.is_multiple_of(own) || own.is_multiple_of(theirs);
+    let differs = |theirs: usize| (is_refused && own < theirs) || !divides(theirs);
     let prefill = if_all_differ(prefills, |other| ranks_of(other).is_some_and(differs))?;
     let theirs = ranks_of(prefill)?;
     let place: Span = context.span(Key::TpSize).unwrap_or(context.launch.anchor);
@@ -239,7 +240,7 @@ fn ranks(context: &Context<'_>, prefills: &[&Launch]) -> Option<Finding> {
 fn ranks_of(launch: &Launch) -> Option<usize> {
     let all = if lacks(launch, Key::TpSize) { 1 } else { launch.count(Key::TpSize)?.value };
     let groups = launch.attention_ranks()?;
-    (groups > 0 && all % groups == 0).then(|| all / groups).filter(|ranks| *ranks > 0)
+    (groups > 0 && all.is_multiple_of(groups)).then(|| all / groups).filter(|ranks| *ranks > 0)
 }
 
 /// An error where the engine refuses, and else a warning.

@@ -169,8 +169,8 @@ fn drafts(context: &Context<'_>, own: &Transfer, producers: &[&Launch]) -> Optio
 fn values(context: &Context<'_>, own: &Transfer, producers: &[&Launch], flag: &str) -> Option<Finding> {
     let ours = known(context.launch, flag)?;
     let plain = |value: &str| matches!(value, "auto" | "bfloat16" | "float16" | "half");
-    let differs = |theirs: &str| !theirs.eq_ignore_ascii_case(ours) && !(plain(ours) && plain(theirs));
-    let producer = if_all_differ(producers, |other| known(other, flag).is_some_and(differs))?;
+    let is_same = |theirs: &str| theirs.eq_ignore_ascii_case(ours) || (plain(ours) && plain(theirs));
+    let producer = if_all_differ(producers, |other| known(other, flag).is_some_and(|theirs| !is_same(theirs)))?;
     let theirs = known(producer, flag)?;
     let finding = Finding::new(
         argument(context.launch, flag)?.span,
