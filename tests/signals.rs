@@ -94,6 +94,16 @@ fn a_signal_while_a_server_does_not_answer_ends_tune_with_130() {
 }
 
 #[test]
+fn an_interrupted_simulation_ends_with_the_draws_that_are_done() {
+    let load =
+        ["--rollout", "8x4", "--median-len", "30", "--max-len", "400", "--policy", "fixed", "--draws", "1000000"];
+    let mut child = start(&[&["simulate", "--accept-lengths", "1.7,2.2"][..], &load].concat());
+    wait_until_handled(&mut child, HANG_UP);
+    send(&child, "-INT");
+    check_interrupted(&child.wait_with_output().expect("it ends"), &"simulate");
+}
+
+#[test]
 fn a_command_under_nohup_survives_the_end_of_its_session() {
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" sweep - --dry-run", env!("CARGO_BIN_EXE_spectune")]);

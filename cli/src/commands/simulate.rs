@@ -2,6 +2,7 @@
 
 mod compare;
 mod export;
+mod progress;
 mod report;
 
 use std::{
@@ -21,12 +22,16 @@ use tuner::forecast::{
     drafts::Drafts,
     kinds,
     load::{Load, SendPattern},
-    plan::{POLICIES, SimulationPlan},
+    plan::{POLICIES, SimulationPlan, SimulationReport},
     rollout::Rollout,
+    study::StudyProgress,
     times::StepTimes,
 };
 
-use self::export::{Export, exported};
+use self::{
+    export::{Export, exported},
+    progress::SimulationProgress,
+};
 use crate::{
     exit::Exit,
     load_flags::{self, LoadFlags, within},
@@ -58,7 +63,7 @@ Examples:
 Nothing is loaded or measured: every figure is simulated. The seconds of a step are a sum of costs \
 (--times), and what a round accepts comes from --trace or --accept-lengths. Each policy runs the \
 same requests. The fastest is chosen on one half of the draws and judged on the other half; \
-speed-ups are medians over pairs, with quartiles.
+speed-ups are medians over pairs, with quartiles. Ctrl-C ends it with the draws that are done.
 
 Policies:
 ";
@@ -177,7 +182,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Some(Export::Slime) => export::check_algorithm(&plan)?,
         Some(Export::Spectune) | None => {}
     }
-    let found = plan.run()?;
+    let Some(found) = simulated(&plan)? else {
+        terminal::note(
+            "interrupted before a draw was done for the choice and one for the judgement: there is no result",
+        );
+        return Ok(Exit::Interrupted);
+    };
     if let Some(path) = &arguments.policies_out {
         let policies = plan.named_tables()?;
         let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
@@ -194,7 +204,20 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if let Some(to) = arguments.export {
         exported(to, &arguments, &plan, &found)?;
     }
+    if found.interrupted {
+        terminal::note(&format!("interrupted; the result is that of {} of {} draws", found.study.draws, plan.draws));
+        return Ok(Exit::Interrupted);
+    }
     Ok(Exit::Fine)
+}
+
+/// Runs a plan and shows its progress; `None` if it was interrupted before there was a result.
+fn simulated(plan: &SimulationPlan) -> anyhow::Result<Option<SimulationReport>> {
+    let mut shown: Option<SimulationProgress> = None;
+    let found = plan.run(&mut |StudyProgress { done, all }| {
+        shown.get_or_insert_with(|| SimulationProgress::new(all, "simulations")).goes_on(done, all)
+    });
+    Ok(found?)
 }
 
 /// Checks the numbers of the command line.

@@ -18,7 +18,7 @@ use super::{
     },
     rollout::OutputLengths,
     simulate_policy,
-    study::{PolicyCandidate, Study, study},
+    study::{PolicyCandidate, Study, StudyProgress, study},
     tables,
     times::StepTimes,
 };
@@ -52,6 +52,9 @@ pub struct SimulationPlan {
 pub struct SimulationReport {
     /// Always true: nothing was measured.
     pub simulated: bool,
+    /// Whether fewer draws than planned were simulated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
     /// Where the time of steps comes from.
     pub times: String,
     /// What counts, in words.
@@ -120,11 +123,12 @@ pub const POLICIES: [(&str, &str); 8] = [
 const SLICES: usize = 20;
 
 impl SimulationPlan {
-    /// Runs all policies.
+    /// Runs all policies; when `goes_on` returns false, only on the draws that are done then.
+    /// `None` if there are none.
     ///
     /// # Errors
     /// When the plan is impossible.
-    pub fn run(&self) -> Result<SimulationReport, TunerError> {
+    pub fn run(&self, goes_on: &mut dyn FnMut(StudyProgress) -> bool) -> Result<Option<SimulationReport>, TunerError> {
         let mut notes = Vec::new();
         let tables = self.tables()?;
         let candidates = self.candidates(&tables, &mut notes)?;
@@ -134,12 +138,19 @@ impl SimulationPlan {
             |seed| self.load.requests.draw(&self.drafts, seed),
             |jobs, policy| self.simulate(jobs, policy),
             |forecast| self.seconds(forecast),
+            goes_on,
         )?;
+        let Some(study) = study else { return Ok(None) };
+        let is_cut = study.draws < self.draws;
+        if is_cut {
+            notes.push(format!("interrupted: of {} draws, {} are done and count", self.draws, study.draws));
+        }
         let chosen = &candidates[study.chosen];
         let jobs = self.load.requests.draw(&self.drafts, self.draws as u64);
         let forecast = self.simulate(&jobs, &mut *(chosen.make)())?;
-        Ok(SimulationReport {
+        Ok(Some(SimulationReport {
             simulated: true,
+            interrupted: is_cut,
             times: self.times.source().to_owned(),
             objective: self.objective(),
             table: chosen.table.as_ref().map(rows),
@@ -147,7 +158,7 @@ impl SimulationPlan {
             timeline: timeline(&forecast),
             study,
             notes,
-        })
+        }))
     }
 
     /// Acceptance and round times in the buckets of the table by batch and context, if it is
@@ -498,6 +509,26 @@ mod tests {
         }
     }
 
+    fn whole(plan: &SimulationPlan) -> SimulationReport {
+        let found = plan.run(&mut |_| true).expect("it runs").expect("no one stops it");
+        assert!(!found.interrupted && found.study.draws == plan.draws);
+        found
+    }
+
+    #[test]
+    fn a_simulation_that_is_stopped_says_how_many_draws_count() {
+        let plan = plan(SendPattern::Closed(8));
+        let all = std::cell::Cell::new(0);
+        let found = plan.run(&mut |progress| {
+            all.set(progress.all);
+            progress.done < progress.all - 1
+        });
+        let found = found.expect("it runs").expect("two draws are done");
+        assert_eq!((all.get() % (2 * plan.draws), found.study.draws, found.interrupted), (0, 2, true));
+        assert!(found.notes.iter().any(|note| note.contains("of 3 draws, 2 are done")), "{:?}", found.notes);
+        assert_eq!(plan.run(&mut |_| false).expect("it is possible"), None);
+    }
+
     #[test]
     fn every_load_runs_under_every_policy_that_is_known() {
         for (sent, objective) in [
@@ -510,7 +541,7 @@ mod tests {
             (SendPattern::Open { rate: 50.0, burst: 4 }, "mean latency"),
             (SendPattern::Recorded((0..64).map(|at| f64::from(at) * 10.0).collect()), "mean latency"),
         ] {
-            let found = plan(sent).run().expect("it runs");
+            let found = whole(&plan(sent));
             let names: Vec<&str> = found.study.policies.iter().map(|one| one.name.as_str()).collect();
             let expected = [
                 "none",
@@ -531,11 +562,11 @@ mod tests {
 
     #[test]
     fn the_batch_of_a_rollout_shrinks_and_aborting_is_no_slower() {
-        let found = plan(SendPattern::AtOnce { share: 1.0, abort: false }).run().expect("it runs");
+        let found = whole(&plan(SendPattern::AtOnce { share: 1.0, abort: false }));
         let (first, last) = (found.timeline[0], found.timeline[found.timeline.len() - 1]);
         assert!(first.batch > 20.0 && last.batch < 5.0 && last.speculating > 0.99, "{:?}", found.timeline);
         let seconds = |abort| {
-            let found = plan(SendPattern::AtOnce { share: 0.9, abort }).run().expect("it runs");
+            let found = whole(&plan(SendPattern::AtOnce { share: 0.9, abort }));
             found.study.policies[0].judged_on_s
         };
         assert!((seconds(true) - seconds(false)).abs() < 1e-9);

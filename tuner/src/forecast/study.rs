@@ -54,7 +54,29 @@ pub struct Study {
     pub draws: usize,
 }
 
+/// How far a study is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StudyProgress {
+    /// Simulations that are done: one for each policy and draw.
+    pub done: usize,
+    /// All simulations.
+    pub all: usize,
+}
+
+/// A policy's figures, one for each draw that is done.
+#[derive(Clone, Default)]
+struct PolicyRuns {
+    /// Seconds of the draws on which policies are chosen.
+    choosing: Vec<f64>,
+    /// Seconds of those on which they are judged.
+    judging: Vec<f64>,
+    retractions: u64,
+}
+
 /// Runs every candidate on `2 · draws` draws. `run` simulates a draw, `seconds` is the objective.
+/// `goes_on` is called before each simulation; when it returns false, the study ends with the draws
+/// that are done, as many for the choice as for the judgement, and is `None` if there is no pair of
+/// them.
 ///
 /// # Errors
 /// Without candidates or draws, or when a simulation fails.
@@ -64,44 +86,57 @@ pub fn study(
     draw: impl Fn(u64) -> Vec<SimulatedRequest>,
     run: impl Fn(&[SimulatedRequest], &mut dyn Policy) -> Result<Forecast, TunerError>,
     seconds: impl Fn(&Forecast) -> f64,
-) -> Result<Study, TunerError> {
-    let mut times: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
-    let mut retractions = vec![0; candidates.len()];
-    for number in 0..2 * draws as u64 {
-        let jobs = draw(number);
-        for (at, candidate) in candidates.iter().enumerate() {
-            let forecast = run(&jobs, &mut *(candidate.make)())?;
-            times[at].push(seconds(&forecast));
-            retractions[at] += forecast.retractions;
-        }
-    }
-    let half = |times: &[f64], second: bool| {
-        let (one, other) = times.split_at(draws);
-        median(if second { other.to_vec() } else { one.to_vec() }).unwrap_or_default()
-    };
-    let Some(first) = times.first().filter(|times| !times.is_empty()).cloned() else {
+    goes_on: &mut dyn FnMut(StudyProgress) -> bool,
+) -> Result<Option<Study>, TunerError> {
+    if candidates.is_empty() || draws == 0 {
         return Err(TunerError::Configuration("a study needs at least one policy and one draw".into()));
-    };
-    let judged = |(at, candidate): (usize, &PolicyCandidate<'_>)| {
-        let times = &times[at];
-        let mut pairs: Vec<f64> = first[draws..].iter().zip(&times[draws..]).map(|(none, own)| none / own).collect();
+    }
+    let mut runs = vec![PolicyRuns::default(); candidates.len()];
+    let mut progress = StudyProgress { done: 0, all: 2 * draws * candidates.len() };
+    let mut pairs_done = 0;
+    'pairs: while pairs_done < draws {
+        let mut with_pair = runs.clone();
+        for judges in [false, true] {
+            let jobs = draw((pairs_done + if judges { draws } else { 0 }) as u64);
+            for (candidate, runs) in candidates.iter().zip(&mut with_pair) {
+                if !goes_on(progress) {
+                    break 'pairs;
+                }
+                let forecast = run(&jobs, &mut *(candidate.make)())?;
+                let times = if judges { &mut runs.judging } else { &mut runs.choosing };
+                times.push(seconds(&forecast));
+                runs.retractions += forecast.retractions;
+                progress.done += 1;
+            }
+        }
+        runs = with_pair;
+        pairs_done += 1;
+    }
+    Ok((pairs_done > 0).then(|| judged(candidates, &runs, pairs_done)))
+}
+
+/// Chooses and judges, from at least one pair of draws.
+fn judged(candidates: &[PolicyCandidate<'_>], runs: &[PolicyRuns], draws: usize) -> Study {
+    let middle = |times: &[f64]| median(times.to_vec()).unwrap_or_default();
+    let of_one = |(candidate, own): (&PolicyCandidate<'_>, &PolicyRuns)| {
+        let mut pairs: Vec<f64> = runs[0].judging.iter().zip(&own.judging).map(|(none, own)| none / own).collect();
         pairs.sort_by(f64::total_cmp);
         let quantile = |share: f64| pairs[(share * (pairs.len() - 1) as f64).round() as usize];
         Judged {
             name: candidate.name.clone(),
-            chosen_on_s: half(times, false),
-            judged_on_s: half(times, true),
-            speedup: [median(pairs.clone()).unwrap_or_default(), quantile(0.25), quantile(0.75)],
-            retractions: retractions[at] as f64 / (2 * draws) as f64,
+            chosen_on_s: middle(&own.choosing),
+            judged_on_s: middle(&own.judging),
+            speedup: [middle(&pairs), quantile(0.25), quantile(0.75)],
+            retractions: own.retractions as f64 / (2 * draws) as f64,
         }
     };
-    let policies: Vec<Judged> = candidates.iter().enumerate().map(judged).collect();
+    let policies: Vec<Judged> = candidates.iter().zip(runs).map(of_one).collect();
     let best = |of: fn(&Judged) -> f64| {
         (0..policies.len()).min_by(|a, b| of(&policies[*a]).total_cmp(&of(&policies[*b]))).unwrap_or(0)
     };
     let (chosen, fastest) = (best(|one| one.chosen_on_s), best(|one| one.judged_on_s));
     let regret = policies[chosen].judged_on_s / policies[fastest].judged_on_s - 1.0;
-    Ok(Study { policies, chosen, regret, draws })
+    Study { policies, chosen, regret, draws }
 }
 
 #[cfg(test)]
@@ -116,6 +151,18 @@ mod tests {
         rollout::{OutputLengths, Rollout},
         simulate_policy, tables,
     };
+
+    fn setup(capture_sizes: Vec<usize>) -> Setup {
+        Setup {
+            max_running_requests: capture_sizes.last().copied().unwrap_or_default(),
+            capture_sizes,
+            memory: None,
+            prefill_budget: 8192,
+            prefill_chunk: 8192,
+            rounds_behind: 0,
+            mixed_prefill: false,
+        }
+    }
 
     #[test]
     fn a_table_by_batch_beats_every_fixed_chain_on_a_long_tail() {
@@ -138,15 +185,7 @@ mod tests {
         let lengths = OutputLengths::LongTail { median: 60.0, sigma: 1.0, most: 1000 };
         let rollout = Rollout { prompts: 32, samples: 8, prompt_tokens: 100, lengths, ..Rollout::default() };
         let arrivals = Arrivals::Open { at_ms: vec![0.0; 256] };
-        let setup = Setup {
-            capture_sizes: batches.to_vec(),
-            max_running_requests: 256,
-            memory: None,
-            prefill_budget: 8192,
-            prefill_chunk: 8192,
-            rounds_behind: 0,
-            mixed_prefill: false,
-        };
+        let setup = setup(batches.to_vec());
         let run = |jobs: &[SimulatedRequest], policy: &mut dyn Policy| {
             let simulation = SimulatedWorkload {
                 jobs,
@@ -158,13 +197,56 @@ mod tests {
             };
             simulate_policy(&simulation, policy)
         };
-        let found = study(&candidates, 5, |seed| rollout.draw(&drafts, seed), run, |one| one.elapsed_s);
-        let found = found.expect("they run");
+        let found = study(&candidates, 5, |seed| rollout.draw(&drafts, seed), run, |one| one.elapsed_s, &mut |_| true);
+        let found = found.expect("they run").expect("no one stops it");
         assert_eq!((found.policies[found.chosen].name.as_str(), found.draws), ("table", 5));
         assert!(found.regret.abs() < 1e-12, "{found:?}");
         assert_eq!(found.policies[0].speedup, [1.0; 3]);
         assert!(found.policies.iter().all(|one| one.retractions == 0.0));
         assert!(found.policies[5].speedup[0] > 1.2, "{found:?}");
-        assert!(study(&[], 5, |_| Vec::new(), run, |_| 0.0).is_err());
+        assert!(study(&[], 5, |_| Vec::new(), run, |_| 0.0, &mut |_| true).is_err());
+        assert!(study(&candidates, 0, |_| Vec::new(), run, |_| 0.0, &mut |_| true).is_err());
+    }
+
+    #[test]
+    fn a_study_that_is_stopped_has_the_pairs_of_draws_that_are_done() {
+        let candidates: Vec<PolicyCandidate<'_>> = (0..2)
+            .map(|steps| PolicyCandidate {
+                name: steps.to_string(),
+                table: None,
+                make: Box::new(move || Box::new(PolicyTable::fixed(TreeShape::chain(steps)))),
+            })
+            .collect();
+        let drafts = Drafts::golden(&[1.7]).expect("lengths");
+        let times = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into();
+        let lengths = OutputLengths::LongTail { median: 20.0, sigma: 1.0, most: 100 };
+        let rollout = Rollout { prompts: 4, samples: 1, prompt_tokens: 10, lengths, ..Rollout::default() };
+        let setup = setup(vec![4]);
+        let arrivals = Arrivals::Open { at_ms: vec![0.0; 4] };
+        let run = |jobs: &[SimulatedRequest], policy: &mut dyn Policy| {
+            let (arrivals, setup, drafts, times) = (&arrivals, &setup, &drafts, &times);
+            simulate_policy(&SimulatedWorkload { jobs, arrivals, setup, drafts, times, until: None }, policy)
+        };
+        let draw = |number| rollout.draw(&drafts, number);
+        let plain = |number| run(&draw(number), &mut PolicyTable::fixed(TreeShape::OFF)).expect("it runs").elapsed_s;
+        let [first, second, third] = [0, 1, 2].map(plain);
+        let [fourth, fifth, sixth] = [3, 4, 5].map(plain);
+        let middle = |times: &[f64]| median(times.to_vec()).expect("times");
+        let stopped = |after: usize| {
+            let mut seen = Vec::new();
+            let found = study(&candidates, 3, draw, run, |one| one.elapsed_s, &mut |progress: StudyProgress| {
+                seen.push(progress);
+                progress.done < after
+            });
+            assert!(seen.iter().enumerate().all(|(at, one)| (one.done, one.all) == (at, 12)), "{seen:?}");
+            found
+                .expect("it runs")
+                .map(|study| (study.draws, study.policies[0].chosen_on_s, study.policies[0].judged_on_s))
+        };
+        // Draws 0 to 2 choose, 3 to 5 judge; a pair is four simulations.
+        assert_eq!((stopped(0), stopped(3)), (None, None));
+        assert_eq!(stopped(4), Some((1, first, fourth)));
+        assert_eq!(stopped(11), Some((2, middle(&[first, second]), middle(&[fourth, fifth]))));
+        assert_eq!(stopped(12), Some((3, middle(&[first, second, third]), middle(&[fourth, fifth, sixth]))));
     }
 }

@@ -9,6 +9,7 @@ use tuner::forecast::{
     times::StepTimes,
 };
 
+use super::progress::SimulationProgress;
 use crate::{exit::Exit, terminal};
 
 /// Groups of fewer timed rounds than this do not count: a busy host makes single rounds longer.
@@ -25,19 +26,35 @@ struct ComparisonReport<'a> {
 /// Compares and prints.
 pub fn run(measured: &Path, drafts: &Drafts, times: &StepTimes, json: bool) -> anyhow::Result<Exit> {
     let runs = read_runs(measured)?;
-    let compared = runs.iter().map(|run| compare(run, drafts, times)).collect::<Result<Vec<_>, _>>()?;
-    let errors = round_errors(&compared, LEAST_ROUNDS);
-    if json {
-        let report = ComparisonReport { simulated_acceptance: true, runs: &compared, round_errors: errors };
-        terminal::print(&format!("{}\n", serde_json::to_string(&report)?))?;
-        return Ok(Exit::Fine);
+    let mut compared = Vec::with_capacity(runs.len());
+    let mut shown = SimulationProgress::new(runs.len(), "measured loads");
+    for run in &runs {
+        if !shown.goes_on(compared.len(), runs.len()) {
+            break;
+        }
+        compared.push(compare(run, drafts, times)?);
     }
-    terminal::print(&report(&compared, errors))?;
+    drop(shown);
+    print(&compared, times, json)?;
+    if compared.len() < runs.len() {
+        terminal::note(&format!("interrupted; {} of {} measured loads are compared", compared.len(), runs.len()));
+        return Ok(Exit::Interrupted);
+    }
+    Ok(Exit::Fine)
+}
+
+fn print(compared: &[ComparedRun], times: &StepTimes, json: bool) -> anyhow::Result<()> {
+    let errors = round_errors(compared, LEAST_ROUNDS);
+    if json {
+        let report = ComparisonReport { simulated_acceptance: true, runs: compared, round_errors: errors };
+        return terminal::print(&format!("{}\n", serde_json::to_string(&report)?));
+    }
+    terminal::print(&report(compared, errors))?;
     terminal::note(&format!(
         "seconds: until the requests that count are done; simulated acceptance in both, times: {}",
         times.source()
     ));
-    Ok(Exit::Fine)
+    Ok(())
 }
 
 fn report(compared: &[ComparedRun], errors: Option<RoundErrors>) -> String {
