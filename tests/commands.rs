@@ -386,6 +386,30 @@ fn a_sweep_leaves_a_journal_a_tuned_file_and_a_report_that_the_other_commands_ta
         let linted = run_with(&["lint", "-", "--format", "json"], &exported);
         assert_eq!(linted.code, Some(0), "{exported}\n{}", linted.stdout);
     }
+    other_weights_than_those_of_a_tuned_file_are_named(&tuned);
+}
+
+/// `tuned` was measured with the models that it names.
+#[track_caller]
+fn other_weights_than_those_of_a_tuned_file_are_named(tuned: &Path) {
+    let generate = ["generate", text(tuned), "--prompt", "fn main", "--max-new-tokens", "2"];
+    let export = ["export", text(tuned), "--to", "sglang", "--batch-size", "2"];
+    for command in [&generate[..], &export] {
+        let ran = check(command, 0, &[]);
+        assert!(!ran.stderr.contains("it was measured with"), "{}", ran.stderr);
+    }
+    let content = fs::read_to_string(tuned).expect("a tuned file");
+    let hash = |name: &str| {
+        let line = content.lines().find(|line| line.starts_with(name)).expect("a hash");
+        line.split('"').nth(1).expect("a value").to_owned()
+    };
+    let others =
+        content.replace(&hash("target_hash"), "0000000000000000").replace(&hash("draft_hash"), "1111111111111111");
+    fs::write(tuned, others).expect("it is written");
+    let words = ["tuned.toml", "other weights of the target (hash 0000000000000000", "other weights of the draft"];
+    for command in [&generate[..], &export] {
+        check(command, 0, &words);
+    }
 }
 
 #[test]

@@ -6,19 +6,46 @@ use anyhow::bail;
 use engine::{Engine, EngineOptions, Identity, ShapePolicy, options::Fp8Compute};
 use indicatif::ProgressBar;
 use launch::Launch;
-use schemas::{drafting::algorithms, flags::Key, paths::folder_of, text::nearest};
+use schemas::{drafting::algorithms, flags::Key, paths::folder_of, text::nearest, tuned::Provenance};
 
 use crate::{checkpoint, engine_flags::EngineFlags, progress::waiting, setup::read_tuned, terminal};
 
-/// The engine's options: the tuned file's, overridden by flags.
+/// What a tuned file says of the weights that it was measured with.
+pub struct MeasuredWeights {
+    /// The name of the file.
+    file: String,
+    measured: Provenance,
+}
+
+impl MeasuredWeights {
+    /// Warns about an engine with other weights.
+    fn compare(&self, identity: &Identity) {
+        for difference in self.measured.other_weights(&identity.target, identity.draft.as_deref()) {
+            terminal::note(&format!("warning: {}: {difference}", self.file));
+        }
+    }
+}
+
+/// The engine's options: the tuned file's, overridden by flags; and what the file was measured
+/// with.
 ///
 /// # Errors
-/// When the tuned file is malformed, a flag is invalid, or no model is given.
-pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Result<EngineOptions> {
-    let base = match tuned {
-        None => EngineOptions::default(),
-        Some(path) => engine::options::from_tuned(&read_tuned(path)?, &folder_of(path))?,
-    };
+/// As [`engine_options`], and when the tuned file is malformed.
+pub fn tuned_options(
+    tuned: Option<&Path>,
+    flags: &EngineFlags,
+) -> anyhow::Result<(EngineOptions, Option<MeasuredWeights>)> {
+    let Some(path) = tuned else { return Ok((engine_options(EngineOptions::default(), flags)?, None)) };
+    let tuned = read_tuned(path)?;
+    let options = engine_options(engine::options::from_tuned(&tuned, &folder_of(path))?, flags)?;
+    Ok((options, Some(MeasuredWeights { file: path.display().to_string(), measured: tuned.measured })))
+}
+
+/// The engine's options: given ones, overridden by flags.
+///
+/// # Errors
+/// When a flag is invalid, or no model is given.
+pub fn engine_options(base: EngineOptions, flags: &EngineFlags) -> anyhow::Result<EngineOptions> {
     let words = with_folders(&flags.words)?;
     let (_source, launch) = launch::from_arguments(&words);
     check_algorithm(&launch)?;
@@ -56,6 +83,19 @@ fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(words)
+}
+
+/// Loads an engine, with a progress bar on a terminal, and warns about weights that a tuned file
+/// was not measured with.
+///
+/// # Errors
+/// As [`Engine::load`].
+pub fn load_tuned(options: EngineOptions, measured: Option<&MeasuredWeights>) -> anyhow::Result<Engine> {
+    let engine = load(options)?;
+    if let Some(measured) = measured {
+        measured.compare(engine.identity());
+    }
+    Ok(engine)
 }
 
 /// Loads an engine, with a progress bar on a terminal.

@@ -1,5 +1,7 @@
 //! The tuned file: the result of a sweep, for `serve`, `generate` and `export`.
 
+mod weights;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use engine::{
-    Engine, ShapePolicy, Simulated,
+    Engine, EngineOptions, ShapePolicy, Simulated,
     bench::{self, Bench, BenchPlan, ExpertsRead, RandomBatch},
 };
 use schemas::tree::{NodeSource, TreeShape};
@@ -149,7 +149,7 @@ impl FromStr for BenchShape {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let mut options = engine_setup::engine_options(None, &arguments.engine)?;
+    let mut options = engine_setup::engine_options(EngineOptions::default(), &arguments.engine)?;
     check(&arguments, options.simulated.is_some())?;
     let largest = arguments.batch_size.iter().copied().max().unwrap_or_default();
     // Batches are given, so the limit for serving must not cut them.

@@ -10,6 +10,7 @@ use schemas::{
     export::{ExportError, Form, Tuning, export},
     model::ModelFacts,
     quoting::quoted,
+    tuned::TunedFile,
     version::EngineVersion,
 };
 
@@ -61,6 +62,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let mut sources = Sources::new(HubCache::from_environment(), None);
     let target = facts_of(&mut sources, &path, &tuned.models.target);
     let draft = facts_of(&mut sources, &path, &tuned.models.draft);
+    compare_weights(&path, &tuned);
     let tuning = Tuning::from(&tuned).with_facts(target.as_ref(), draft.as_ref());
     let exported = match export(&tuning, to, batch_size, engine_version) {
         Err(ExportError::RowsDiffer(differ)) => {
@@ -90,6 +92,25 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     Ok(Exit::Fine)
 }
+
+/// Warns about checkpoints that the tuned file was not measured with. Those that are not on this
+/// machine are not compared.
+#[cfg(feature = "engine")]
+fn compare_weights(path: &Path, tuned: &TunedFile) {
+    let hash = |name: &str| {
+        let folder = folder_of(path).join(name);
+        let is_given = !name.is_empty() && folder.is_dir();
+        is_given.then(|| engine::checkpoint::Folder::open(&folder).and_then(|folder| folder.hash()).ok()).flatten()
+    };
+    let (target, draft) = (hash(&tuned.models.target), hash(&tuned.models.draft));
+    for difference in tuned.measured.other_files(target.as_deref(), draft.as_deref()) {
+        terminal::note(&format!("warning: {}: {difference}", path.display()));
+    }
+}
+
+/// Without an engine nothing reads weights.
+#[cfg(not(feature = "engine"))]
+fn compare_weights(_path: &Path, _tuned: &TunedFile) {}
 
 /// Prints what the linter found.
 fn show(checked: &Checked) {

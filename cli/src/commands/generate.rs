@@ -111,12 +111,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.max_new_tokens == 0 {
         bail!("--max-new-tokens is 0: nothing would be generated; give at least 1");
     }
-    let options = engine_setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
+    let (options, measured) = engine_setup::tuned_options(arguments.tuned.as_deref(), &arguments.engine)?;
     check_trace(&arguments, &options)?;
     // Prompts are read first, so that a wrong file is reported before the models are loaded.
     let ids = arguments.input_ids.as_deref().map(read_ids).transpose()?;
     let prompts = arguments.prompts.as_deref().map(prompt_file).transpose()?;
-    let mut engine = engine_setup::load(options)?;
+    let mut engine = engine_setup::load_tuned(options, measured.as_ref())?;
     let prompts = match (ids, prompts) {
         (Some(ids), _) => ids,
         (None, Some(path)) => read_prompts(&path, &engine, &arguments)?,

@@ -75,8 +75,8 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let options = engine_setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
-    let engine = engine_setup::load(options)?;
+    let (options, measured) = engine_setup::tuned_options(arguments.tuned.as_deref(), &arguments.engine)?;
+    let engine = engine_setup::load_tuned(options, measured.as_ref())?;
     let options = ServeOptions {
         host: arguments.host,
         port: arguments.port,
