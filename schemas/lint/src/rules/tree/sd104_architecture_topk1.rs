@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks at topk for DeepSeek V4 and IQuest Q1.
+//! Looks at topk for DeepSeek V4, IQuest Q1, and Qwen's family with sparse attention (Qwen4-Exp).
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `Only EAGLE speculative algorithm with topk == 1 is supported`.
+//! `Only EAGLE speculative algorithm with topk == 1 is supported`, or `Qwen QSA target verification
+//! supports only speculative_eagle_topk=1`.
 //!
 //! ## Example
 //!
@@ -39,7 +40,8 @@
 //!
 //! ## Source
 //!
-//! sglang `arg_groups/deepseek_v4_hook.py`, `arg_groups/speculative_hook.py`.
+//! sglang `arg_groups/deepseek_v4_hook.py`, `arg_groups/speculative_hook.py`,
+//! `layers/attention/qwen_sparse_attn_backend.py`.
 
 use schemas::{diagnostic::Severity, flags::Key};
 
@@ -53,18 +55,24 @@ pub(in crate::rules) const RULE: Definition = Definition {
     check: RuleCheck::One(check),
 };
 
-/// Prefixes of classes that support chains only.
-const FAMILIES: [&str; 2] = ["DeepseekV4", "IQuestQ1"];
+const ONLY_CHAINS: &str = "Only EAGLE speculative algorithm with topk == 1 is supported";
+
+/// Prefixes of classes that support chains only, and what the engine says.
+const FAMILIES: [(&str, &str); 3] = [
+    ("DeepseekV4", ONLY_CHAINS),
+    ("IQuestQ1", ONLY_CHAINS),
+    ("Qwen4Exp", "NotImplementedError: Qwen QSA target verification supports only speculative_eagle_topk=1"),
+];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
     let topk = context.launch.count(Key::SpeculativeEagleTopk).filter(|topk| topk.value > 1)?;
     let class = context.target_config()?.architecture()?;
-    FAMILIES.iter().find(|family| class.starts_with(**family))?;
+    let (_, says) = FAMILIES.iter().find(|(family, _)| class.starts_with(family))?;
     Some(
         Finding::new(topk.span, format!("{class} runs with topk 1 only"), "has to be 1")
             .related(context.span(Key::ModelPath), class)
-            .sglang_says("Only EAGLE speculative algorithm with topk == 1 is supported")
+            .sglang_says(says)
             .on_facts("target", context.target)
             .help(format!("write `{}`", context.line(Key::SpeculativeEagleTopk, "1"))),
     )

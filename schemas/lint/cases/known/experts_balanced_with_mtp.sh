@@ -1,0 +1,3 @@
+# expect: VL24 warning
+pip install vllm==0.10.2
+vllm serve deepseek-ai/DeepSeek-V3 -tp 8 --enable-expert-parallel --enable-eplb --speculative-config '{"method": "deepseek_mtp", "num_speculative_tokens": 1}'

@@ -1,0 +1,3 @@
+# expect: SD193 error
+pip install sglang==0.5.20
+sglang serve --model-path deepseek-ai/DeepSeek-V4-Flash --tp-size 4 --max-running-requests 16 --speculative-algorithm EAGLE --speculative-num-steps 11 --speculative-eagle-topk 1 --speculative-num-draft-tokens 12
