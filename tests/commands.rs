@@ -658,6 +658,22 @@ fn explain_and_schema_print_their_pages() {
 }
 
 #[test]
+fn bench_refuses_lengths_and_budgets_that_its_shapes_do_not_have() {
+    let base = ["bench", "--model-path", TARGET, "--batch-size", "1", "--input-len", "16", "--output-len", "12"];
+    let draft = ["--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", EAGLE3];
+    let with = |more: &[&str], words: &[&str]| check(&[&base[..], &draft, more].concat(), 2, words);
+    with(&["--shapes", "3,2,6@30"], &["3,2,6@30", "a number from 1 to 4", "the tree 3,2,6"]);
+    with(&["--shapes", "3,2,6@4.01"], &["a number from 1 to 4"]);
+    with(&["--shapes", "none@2"], &["none@2", "a number from 1 to 1", "no speculation"]);
+    with(&["--simulate-accept-length", "30"], &["--simulate-accept-length 30", "yields at most"]);
+    let budget = ["--speculative-row-budget", "2.5"];
+    with(
+        &[&budget[..], &["--shapes", "none;3,2,6"]].concat(),
+        &["--speculative-row-budget", "--shapes", "write 3,2,6~2.5"],
+    );
+}
+
+#[test]
 fn bench_prints_the_fields_of_its_contract() {
     let arguments =
         ["bench", "--model-path", TARGET, "--batch-size", "1,3", "--input-len", "16", "--output-len", "12", "--json"];

@@ -209,6 +209,11 @@ impl TreeShape {
         self.longest_path().min(self.drafts().saturating_add(1))
     }
 
+    /// Whether rounds of this tree can yield this many tokens on average, bonus token included.
+    pub fn reaches(self, accept_length: f64) -> bool {
+        (1.0..=self.max_tokens_per_round() as f64).contains(&accept_length)
+    }
+
     /// Number of cache rows that the beams of one request write while its tree grows:
     /// (num_steps − 1)·topk. The first step's rows are those of the accepted tokens.
     pub fn beam_rows(self) -> usize {

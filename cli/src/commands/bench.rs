@@ -140,8 +140,14 @@ impl FromStr for BenchShape {
             triple => NodeSource::parse_any(triple).map_err(|error| error.to_string())?,
         };
         let simulate = length.map(|length| {
-            let length = length.trim().parse::<f32>().ok().filter(|length| *length >= 1.0 && length.is_finite());
-            length.ok_or_else(|| format!("{text}: the accept length after @ must be a number of at least 1"))
+            let length = length.trim().parse::<f32>().ok().filter(|length| shape.reaches(f64::from(*length)));
+            length.ok_or_else(|| {
+                format!(
+                    "{text}: the accept length after @ must be a number from 1 to {}, which is what a round of {} can yield",
+                    shape.max_tokens_per_round(),
+                    if shape.is_off() { "no speculation".to_owned() } else { format!("the tree {shape}") }
+                )
+            })
         });
         Ok(Self { shape, simulate: simulate.transpose()? })
     }
@@ -150,7 +156,7 @@ impl FromStr for BenchShape {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let mut options = engine_setup::engine_options(EngineOptions::default(), &arguments.engine)?;
-    check(&arguments, options.simulated.is_some())?;
+    check(&arguments, &options)?;
     let largest = arguments.batch_size.iter().copied().max().unwrap_or_default();
     // Batches are given, so the limit for serving must not cut them.
     options.max_running_requests = options.max_running_requests.max(largest);
@@ -241,7 +247,8 @@ impl Arguments {
 }
 
 /// Checks the arguments before anything is loaded.
-fn check(arguments: &Arguments, simulates: bool) -> anyhow::Result<()> {
+fn check(arguments: &Arguments, options: &EngineOptions) -> anyhow::Result<()> {
+    let simulates = options.simulated.is_some();
     let given = [("--input-len", arguments.input_len), ("--output-len", arguments.output_len)];
     let counts = given.into_iter().filter_map(|(flag, count)| Some((flag, count?)));
     let sizes = arguments.batch_size.iter().map(|size| ("--batch-size", *size));
@@ -255,6 +262,17 @@ fn check(arguments: &Arguments, simulates: bool) -> anyhow::Result<()> {
     }
     if simulates && !arguments.shapes.is_empty() {
         bail!("--simulate-accept-length has no effect with --shapes: append @L to each shape instead");
+    }
+    if let Some(budget) = options.policy.shapes().find_map(|shape| shape.row_budget) {
+        if let Some(BenchShape { shape, .. }) = arguments.shapes.iter().find(|trial| !trial.shape.is_off()) {
+            let written = TreeShape { row_budget: Some(budget), ..*shape };
+            bail!(
+                "--speculative-row-budget has no effect with --shapes, whose budgets are parts of the shapes: write {written}"
+            );
+        }
+        if arguments.policies.is_some() {
+            bail!("--speculative-row-budget has no effect with --policies, which name the trees: remove it");
+        }
     }
     let has_length = simulates || arguments.shapes.iter().any(|trial| trial.simulate.is_some());
     if has_length && arguments.simulate_acceptance.is_some() {

@@ -48,7 +48,28 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(policy) = adaptive(launch)? {
         options.policy = policy;
     }
+    check_simulated(&options)?;
     Ok(options)
+}
+
+/// Refuses a simulated accept length that no tree of the policy reaches, and warns about trees that
+/// do not reach it in a policy with others.
+fn check_simulated(options: &EngineOptions) -> Result<(), EngineError> {
+    let Some(length) = options.simulated.as_ref().and_then(Simulated::length) else { return Ok(()) };
+    let trees = options.policy.shapes().filter(|shape| !shape.is_off());
+    let (within, beyond): (Vec<TreeShape>, Vec<TreeShape>) = trees.partition(|shape| shape.reaches(f64::from(length)));
+    let words = |shape: &TreeShape| format!("{shape} yields at most {}", shape.max_tokens_per_round());
+    let beyond = beyond.iter().map(words).collect::<Vec<_>>().join(", ");
+    if beyond.is_empty() {
+        return Ok(());
+    }
+    if within.is_empty() {
+        return Err(EngineError::Configuration(format!(
+            "--simulate-accept-length {length}: a round of {beyond} tokens: give a smaller length, or a deeper tree"
+        )));
+    }
+    tracing::warn!("--simulate-accept-length {length}: a round of {beyond} tokens, which is accepted there");
+    Ok(())
 }
 
 /// The text of a flag, if it is given.

@@ -92,6 +92,11 @@ fn what_has_no_sense_is_refused_by_name() {
         ("--model-path m --attention-backend fast", "--attention-backend fast is unknown"),
         ("--model-path m --simulate-accept-length 0.5", "--simulate-accept-length 0.5: expected"),
         ("--model-path m --simulate-accept-length NaN", "--simulate-accept-length NaN: expected"),
+        (
+            "--model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d --speculative-num-steps 3 \
+             --speculative-eagle-topk 2 --speculative-num-draft-tokens 6 --simulate-accept-length 4.5",
+            "--simulate-accept-length 4.5: a round of 3,2,6 yields at most 4 tokens",
+        ),
         ("--model-path m --tp-size 0", "--tp-size 0: expected"),
         ("--model-path m --num-layers 3", "give --model-shape"),
         ("--load-format dummy --model-shape mimo-7b --num-layers x", "--num-layers x"),
@@ -99,6 +104,24 @@ fn what_has_no_sense_is_refused_by_name() {
         let found = options(line).expect_err(line).to_string();
         assert!(found.contains(expected), "{line}: {found}");
     }
+}
+
+#[test]
+fn a_simulated_length_is_one_that_some_tree_of_the_policy_reaches() {
+    let chains = vec![(1, TreeShape::chain(3)), (8, TreeShape::chain(1)), (64, TreeShape::OFF)];
+    let base = EngineOptions {
+        model_path: "m".into(),
+        policy: ShapePolicy::table(chains).expect("rows"),
+        ..EngineOptions::default()
+    };
+    let with = |length: &str| {
+        let words = ["--simulate-accept-length", length].map(str::to_owned);
+        with_launch(base.clone(), &launch::from_arguments(&words).1)
+    };
+    // The chain of one draft does not reach them, which is a warning.
+    assert!(with("4").is_ok() && with("2").is_ok());
+    let refused = with("4.01").expect_err("no chain reaches it").to_string();
+    assert!(refused.contains("3,1,4 yields at most 4, 1,1,2 yields at most 2 tokens"), "{refused}");
 }
 
 #[test]

@@ -129,7 +129,7 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
         let wrong = |reason: String| malformed(format!("row {}: {reason}", at + 1));
         let shape = TreeShape::whole_tree(num_steps, topk, num_draft_tokens);
         NodeSource::check_any(shape).map_err(|error| wrong(error.to_string()))?;
-        if !(accept_length >= 1.0 && accept_length <= shape.max_tokens_per_round() as f64) {
+        if !shape.reaches(accept_length) {
             return Err(wrong(format!(
                 "accept length {accept_length} of {shape}: expected 1 to {}",
                 shape.max_tokens_per_round()
