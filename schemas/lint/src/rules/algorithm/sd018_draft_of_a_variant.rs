@@ -29,7 +29,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version:0.5.18
+//! ```launch bad version:0.5.18 also:SD194
 //! sglang serve --model-path Qwen/Qwen3.8-27B --speculative-algorithm DFLASH --max-running-requests 16 \
 //!   --speculative-draft-model-path incoai/Qwen3.8-27B-DFlash2 --speculative-num-draft-tokens 8
 //! ```

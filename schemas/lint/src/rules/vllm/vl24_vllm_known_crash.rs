@@ -19,7 +19,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version:0.26.0
+//! ```launch bad version:0.26.0 also:VL25
 //! vllm serve Qwen/Qwen3.6-27B-FP8 --speculative-config '{"method": "mtp", "num_speculative_tokens": 5}'
 //! ```
 //!
