@@ -239,6 +239,7 @@ rules! {
     vllm::vl41_cache_format_of_target,
     vllm::vl42_verification_without_full_graph,
     vllm::vl43_transfer_pair,
+    vllm::vl44_graphs_of_a_full_batch,
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ pub(super) mod vl40_quantization_of_target;
 pub(super) mod vl41_cache_format_of_target;
 pub(super) mod vl42_verification_without_full_graph;
 pub(super) mod vl43_transfer_pair;
+pub(super) mod vl44_graphs_of_a_full_batch;
 
 mod eagle3_targets;
 

@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks at `num_speculative_tokens_per_batch_size`: its form, its ranges, and settings that turn
-//! it off.
+//! Looks at `num_speculative_tokens_per_batch_size`: its form, its ranges, settings that turn it
+//! off, and methods that always draft the same number.
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start, or drafts the same number of tokens at every batch size.
+//! vLLM does not start, drafts the same number of tokens at every batch size, or dies of the first
+//! batch for which the schedule has another number.
 //!
 //! ## What vLLM does
 //!
@@ -18,7 +19,8 @@
 //! `Batch-size ranges must be non-overlapping and sorted.`,
 //! `The first batch-size range must start at 1 …` and others. Under data parallelism it warns and
 //! always drafts `num_speculative_tokens`. Numbers above `num_speculative_tokens` are clamped to
-//! it.
+//! it. `suffix`, `ngram_gpu`, `extract_hidden_states` and, up to 0.32, `medusa` assert that the
+//! number of a step is `num_speculative_tokens`.
 //!
 //! ## Example
 //!
@@ -28,6 +30,10 @@
 //!
 //! ```launch bad version:0.33.0
 //! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[4, 16, 3]]}'
+//! ```
+//!
+//! ```launch bad version:0.28.0
+//! vllm serve target --speculative-config '{"method": "suffix", "num_speculative_tokens": 8, "num_speculative_tokens_per_batch_size": [[1, 4, 8], [5, 64, 2]]}'
 //! ```
 //!
 //! ## Use instead
@@ -42,9 +48,11 @@
 //!
 //! ## Source
 //!
-//! vLLM `v1/spec_decode/dynamic/utils.py`, `config/vllm.py` of 0.33.0.
+//! vLLM `v1/spec_decode/dynamic/utils.py`, `config/vllm.py` of 0.33.0, and the proposers
+//! in `v1/spec_decode`; PR #46399.
 
-use schemas::diagnostic::Severity;
+use launch::VllmSpeculation;
+use schemas::{diagnostic::Severity, version::EngineVersion};
 use serde_json::Value as Json;
 
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
@@ -71,6 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let key = config.keys.get(KEY)?;
     let wrong = refused(key.value.as_ref()?).or_else(|| cut(key.value.as_ref()?, config.num_speculative_tokens?));
     let wrong = wrong.or_else(|| not_followed(context));
+    let wrong = wrong.or_else(|| of_one_width(context, &config, key.value.as_ref()?));
     let wrong = wrong?;
     let label = if wrong.harm == Severity::Error { "refused" } else { "not followed" };
     let finding = Finding::new(key.span, wrong.message, label)
@@ -154,5 +163,19 @@ fn not_followed(context: &Context<'_>) -> Option<ScheduleError> {
         message: format!("under data parallelism over {ranks} ranks the schedule is not followed"),
         says: Some("Dynamic speculative decoding is not supported with data parallelism"),
         harm: Severity::Warning,
+    })
+}
+
+/// A smaller number for a method whose proposer asserts that it is always the same.
+fn of_one_width(context: &Context<'_>, config: &VllmSpeculation, schedule: &Json) -> Option<ScheduleError> {
+    let method = context.vllm_method(config)?;
+    let fixed = matches!(method, "suffix" | "ngram_gpu" | "extract_hidden_states")
+        || (method == "medusa" && context.version() < EngineVersion::new(0, 33, 0));
+    let most = config.num_speculative_tokens?;
+    let least = schedule.as_array()?.iter().filter_map(|entry| entry.get(2)?.as_i64()).min()?;
+    (fixed && least < most).then(|| ScheduleError {
+        message: format!("{method} always drafts {most} tokens: the engine dies of the first batch with {least}"),
+        says: Some("AssertionError: assert num_speculative_tokens == self.num_speculative_tokens"),
+        harm: Severity::Error,
     })
 }
