@@ -10,6 +10,7 @@
 mod acceptance;
 mod advice;
 mod captured;
+mod flags;
 mod loads;
 
 use external::log::ServerLog;

@@ -1,7 +1,7 @@
 //! Compares the weights that a tuned file was measured with with those that are loaded.
 //!
-//! A hash of a checkpoint is one of its files, with words after it for the form in which the weights
-//! are loaded. In place of it there may be a rule for look-ups as JSON, or a name where the
+//! A hash of a checkpoint is one of its files, with words after it for the form in which the
+//! weights are loaded. In place of it there may be a rule for look-ups as JSON, or a name where the
 //! measuring machine did not have the files; names are not compared.
 
 use super::Provenance;

@@ -2,7 +2,7 @@
 
 use external::log::LoggedSettings;
 
-use super::{DiagnosisFinding, LoadFigures, Promise, advice::Flags};
+use super::{DiagnosisFinding, LoadFigures, Promise, flags::Flags};
 
 /// A position accepted in a smaller share of rounds hardly pays for its row.
 const RARELY: f64 = 0.1;

@@ -2,35 +2,9 @@
 
 use external::{api::ApiKind, log::ServerLog};
 
-use super::{Against, DiagnosisFinding, LoadFigures, Promise, acceptance, captured};
-
-/// The names of the flags that the advice is about.
-pub(super) struct Flags {
-    max_running: &'static str,
-    memory: &'static str,
-    graphs: &'static str,
-    pub(super) drafts: &'static str,
-    /// What turns speculation on.
-    pub(super) speculation: &'static str,
-    prefill: &'static str,
-}
-
-const SGLANG: Flags = Flags {
-    max_running: "--max-running-requests",
-    memory: "--mem-fraction-static",
-    graphs: "--cuda-graph-max-bs",
-    drafts: "--speculative-num-steps",
-    speculation: "--speculative-algorithm",
-    prefill: "--chunked-prefill-size",
-};
-
-const VLLM: Flags = Flags {
-    max_running: "--max-num-seqs",
-    memory: "--gpu-memory-utilization",
-    graphs: "--max-cudagraph-capture-size",
-    drafts: "num_speculative_tokens",
-    speculation: "--speculative-config",
-    prefill: "--max-num-batched-tokens",
+use super::{
+    Against, DiagnosisFinding, LoadFigures, Promise, acceptance, captured,
+    flags::{Flags, SGLANG, VLLM},
 };
 
 /// Findings, the most important first.
