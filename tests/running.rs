@@ -133,6 +133,26 @@ fn a_server_is_measured_as_it_runs_and_nothing_else_is_reported() {
 }
 
 #[test]
+fn rules_about_sglang_do_not_concern_a_server_of_spectune() {
+    let served = Served::start(true);
+    let folder = tempfile::tempdir().expect("a folder");
+    // SGLang limits running requests by default.
+    let launch = "spectune serve --model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d \
+                  --speculative-num-steps 2 --speculative-eagle-topk 2 --speculative-num-draft-tokens 4\n";
+    fs::write(folder.path().join("run.sh"), launch).expect("a launch");
+    let alone = spectune(folder.path(), &["lint", "run.sh"]);
+    let reported = words(&alone);
+    assert!(reported.contains("SD090") && reported.contains("this is what sglang"), "{reported}");
+    for arguments in [&["lint", "run.sh", "--url", &served.url][..], &["lint", "--url", &served.url]] {
+        let reported = words(&spectune(folder.path(), arguments));
+        assert!(reported.contains("runs spectune") && !reported.contains("this is what sglang"), "{reported}");
+    }
+    let tune = ["tune", "--url", &served.url, "--input-len", "8", "--launch", "run.sh", "--out", "with", "--dry-run"];
+    let reported = words(&spectune(folder.path(), &tune));
+    assert!(reported.contains("runs spectune") && !reported.contains("SD090"), "{reported}");
+}
+
+#[test]
 fn a_sweep_file_with_a_url_measures_what_runs() {
     let served = Served::start(false);
     let folder = tempfile::tempdir().expect("a folder");

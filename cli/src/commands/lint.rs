@@ -25,7 +25,7 @@ use schemas::{
 };
 
 use crate::{exit::Exit, setup, terminal};
-use check::{CheckedText, Linter};
+use check::{CheckedText, Linter, RunningEngine};
 use server::{LintedServer, ServerComparison};
 
 const EXAMPLES: &str = "\
@@ -161,7 +161,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     // Before the files are read: a missing key is a mistake in the command itself.
     let key = setup::api_key(arguments.api_key_env.as_deref())?;
     let running = arguments.url.as_deref().map(|url| LintedServer::ask(url, key)).transpose()?;
-    let linter = Linter::new(&arguments, running.as_ref().and_then(LintedServer::version))?;
+    let linter = Linter::new(&arguments, running.as_ref().map(LintedServer::runs).unwrap_or_default())?;
     let (mut all, mut unreadable) = (Vec::new(), 0);
     let mut failed = |error: anyhow::Error| {
         // Continue with the other files.
@@ -279,13 +279,12 @@ fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Resul
     Ok(format!("{}\n{rendered}", tables.join("\n")))
 }
 
-/// Checks a text with the settings of the folder that it is in. `runs` is the version of the engine
-/// that runs it.
+/// Checks a text with the settings of the folder that it is in, for the engine that runs it.
 ///
 /// # Errors
 /// When a settings file of the linter is wrong.
 #[cfg(feature = "engine")]
-fn check_alone(source: Source, runs: Option<EngineVersion>) -> anyhow::Result<CheckedText> {
+fn check_alone(source: Source, runs: RunningEngine) -> anyhow::Result<CheckedText> {
     let arguments = Arguments::default();
     let linter = Linter::new(&arguments, runs)?;
     let settings = linter.settings_of(std::path::Path::new(source.name()))?;
@@ -301,7 +300,7 @@ pub fn findings_of(
     source: &Source,
     runs: Option<EngineVersion>,
 ) -> anyhow::Result<Vec<schemas::diagnostic::Diagnostic>> {
-    Ok(check_alone(source.clone(), runs)?.diagnostics)
+    Ok(check_alone(source.clone(), RunningEngine { kind: None, version: runs })?.diagnostics)
 }
 
 /// The unified diff from a text to a changed one.

@@ -142,6 +142,11 @@ impl LintRule {
         Self { code, name, severity, area, applies, file, check }
     }
 
+    /// Whether it is about what SGLang does, and the launch is for an engine with SGLang's flags.
+    fn is_of_other_engine(&self, engine: Engine) -> bool {
+        engine == Engine::Spectune && self.applies == Applies::Sglang
+    }
+
     /// The page: what the rule finds, why, what the engine does, examples, versions and sources.
     pub fn page(&self) -> RulePage {
         RulePage::from_file(self.file)
@@ -149,15 +154,12 @@ impl LintRule {
 
     /// The findings in a launch, with the doubts about the launch.
     fn look(&self, context: &Context<'_>) -> Vec<Finding> {
-        if !self.applies.covers(context.launch.engine) {
-            return Vec::new();
-        }
         let found = match self.check {
             RuleCheck::One(check) => check(context).into_iter().collect(),
             RuleCheck::Several(check) => check(context),
         };
         // spectune's own flags are those of sglang, so the rules for sglang apply, with a remark.
-        let is_elsewhere = context.launch.engine == Engine::Spectune && self.applies == Applies::Sglang;
+        let is_elsewhere = self.is_of_other_engine(context.launch.engine);
         let (doubts, is_editable) = (context.launch.doubts(), context.launch.is_editable());
         let of_rule = |finding: Finding| {
             let mut finding = finding.of(self.code, self.name, self.severity);
@@ -182,7 +184,7 @@ impl LintRule {
 /// `unnamed` is the same launch without what names of models say of their classes, if that is all
 /// that is known of one of them: findings that are not in it are doubtful.
 pub(crate) fn lint(context: &Context<'_>, unnamed: Option<&Context<'_>>, selection: &Selection) -> Vec<Diagnostic> {
-    let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
+    let rules = RULES.iter().filter(|rule| selection.admits_rule(rule, context.launch.engine));
     let (context, unnamed) = (&context.with_loaded(), unnamed.map(Context::with_loaded));
     let unnamed = unnamed.as_ref();
     let candidates = Candidates::new(context);

@@ -25,8 +25,17 @@ pub(super) struct Linter<'a> {
     /// Facts are read by one thread at a time, so that each checkpoint is read once.
     known: Mutex<ModelFactsCache>,
     settings: AppliedSettings,
-    /// Version of the server given with --url.
-    runs: Option<EngineVersion>,
+    /// What the server given with --url is.
+    runs: RunningEngine,
+}
+
+/// The engine that runs launches, as far as it is known.
+#[derive(Clone, Copy, Default)]
+pub(super) struct RunningEngine {
+    /// Which one it is.
+    pub kind: Option<Engine>,
+    /// Its version, which is the default for checking launches.
+    pub version: Option<EngineVersion>,
 }
 
 /// Settings for checking a file.
@@ -93,7 +102,7 @@ impl CheckedText {
 }
 
 impl<'a> Linter<'a> {
-    pub fn new(arguments: &'a Arguments, runs: Option<EngineVersion>) -> anyhow::Result<Self> {
+    pub fn new(arguments: &'a Arguments, runs: RunningEngine) -> anyhow::Result<Self> {
         Ok(Self {
             arguments,
             known: Mutex::new(ModelFactsCache::new(arguments)?),
@@ -111,10 +120,10 @@ impl<'a> Linter<'a> {
         let ignore: Vec<&String> = lint.ignore.iter().chain(ignore).collect();
         let select: Vec<&String> = select.iter().collect();
         Ok(CheckSettings {
-            selection: Selection::new(&select, &ignore)?,
+            selection: Selection::new(&select, &ignore)?.of_server(self.runs.kind),
             engine: engine.or(lint.engine()),
             // What a server runs is known; the settings only say what is expected to run.
-            engine_version: engine_version.or(self.runs).or(lint.engine_version()),
+            engine_version: engine_version.or(self.runs.version).or(lint.engine_version()),
             gpu_memory: gpu_memory.or(lint.gpu_memory).map(|memory| memory.0),
             expected_concurrency: expected_concurrency.or(lint.expected_concurrency),
             found: false,

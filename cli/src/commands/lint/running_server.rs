@@ -23,7 +23,7 @@ pub fn check(connected: &Connected, launch: Option<&Source>) -> anyhow::Result<C
             }
         },
     };
-    let checked = check_alone(source, running.version())?;
+    let checked = check_alone(source, running.runs())?;
     let findings = checked.diagnostics.iter().map(|finding| ServerFinding {
         severity: match finding.severity {
             Severity::Error => "error".into(),

@@ -8,10 +8,10 @@ use external::{
     http::ApiKey,
 };
 use launch::resolve::running;
-use schemas::{secrets, text::Source, version::EngineVersion};
+use schemas::{engines::Engine, secrets, text::Source, version::EngineVersion};
 use serde_json::{Value, json};
 
-use super::FileResult;
+use super::{FileResult, check::RunningEngine};
 
 /// Maximum time to wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -19,6 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// A server's description of itself.
 pub(super) struct LintedServer {
     url: String,
+    kind: Engine,
     /// The engine's name, and its version if reported.
     engine: String,
     version: Option<EngineVersion>,
@@ -45,22 +46,23 @@ impl LintedServer {
 
     /// A server that has described itself. Keys in its answer are hidden.
     pub fn new(url: &str, info: ServerInfo) -> Self {
-        let engine = match &info.resolved {
-            _ if info.is_spectune() => "spectune",
+        let (kind, engine) = match &info.resolved {
+            _ if info.is_spectune() => (Engine::Spectune, "spectune"),
             // SGLang lists its arguments, vLLM nests them in configurations.
-            Some(answer) if answer.get("model_path").is_some() => "SGLang",
-            _ => "vLLM",
+            Some(answer) if answer.get("model_path").is_some() => (Engine::Sglang, "SGLang"),
+            _ => (Engine::Vllm, "vLLM"),
         };
         // The linter knows versions of SGLang and vLLM, not of our own engine.
-        let version = info.version.as_deref().filter(|_| engine != "spectune").and_then(|version| version.parse().ok());
+        let version = info.version.as_deref().filter(|_| kind != Engine::Spectune);
+        let version = version.and_then(|version| version.parse().ok());
         let engine = info.version.as_deref().map_or_else(|| engine.to_owned(), |version| format!("{engine} {version}"));
         let answer = info.resolved.as_ref().map(secrets::masked_json);
-        Self { url: url.to_owned(), engine, version, models: info.models, answer }
+        Self { url: url.to_owned(), kind, engine, version, models: info.models, answer }
     }
 
-    /// The default version for checking launches.
-    pub fn version(&self) -> Option<EngineVersion> {
-        self.version
+    /// The engine that runs launches.
+    pub fn runs(&self) -> RunningEngine {
+        RunningEngine { kind: Some(self.kind), version: self.version }
     }
 
     /// The launch of the server, reconstructed from its response if no file is given.

@@ -2,11 +2,12 @@
 
 use schemas::{
     diagnostic::Diagnostic,
+    engines::Engine,
     problems::PROBLEMS,
     text::{distance, shortened},
 };
 
-use super::{RULES, area_of, areas};
+use super::{LintRule, RULES, area_of, areas};
 
 /// Specificity of an area: more than a source of rules (`SD`), less than a row of the catalogue
 /// (`SD02`).
@@ -21,6 +22,8 @@ const AREA: usize = 3;
 pub struct Selection {
     select: Vec<Selector>,
     ignore: Vec<Selector>,
+    /// The engine of the server that runs the launches, if it is known.
+    runs_on: Option<Engine>,
 }
 
 /// A selector in upper case, for comparison.
@@ -51,7 +54,20 @@ impl Selection {
             let words = list.iter().flat_map(|text| text.as_ref().split([',', ' ']));
             words.map(str::trim).filter(|word| !word.is_empty()).map(Selector::new).collect()
         };
-        Ok(Self { select: read(select)?, ignore: read(ignore)? })
+        Ok(Self { select: read(select)?, ignore: read(ignore)?, runs_on: None })
+    }
+
+    /// The same for launches that a server of this engine runs. What SGLang would do with a launch
+    /// of spectune's own engine, which takes SGLang's flags, is of use only where it may run there.
+    #[must_use]
+    pub fn of_server(self, engine: Option<Engine>) -> Self {
+        Self { runs_on: engine, ..self }
+    }
+
+    /// Whether a rule is selected that is about launches of an engine.
+    pub(super) fn admits_rule(&self, rule: &LintRule, engine: Engine) -> bool {
+        let is_elsewhere = rule.is_of_other_engine(engine) && self.runs_on == Some(engine);
+        self.admits(rule.code, rule.name) && rule.applies.covers(engine) && !is_elsewhere
     }
 
     /// Whether a text has only selectors that select something, or why not.

@@ -119,12 +119,11 @@ struct RuleNeeds {
 pub(crate) fn unchecked(context: &Context<'_>, selection: &Selection) -> Vec<Unchecked> {
     let algorithm = algorithm_of(context);
     let names_draft = context.launch.has(Key::SpeculativeDraftModelPath) && context.loads_draft();
-    let rules = RULES.iter().zip(needs()).filter(|(rule, _)| selection.admits(rule.code, rule.name));
+    let rules = RULES.iter().zip(needs()).filter(|(rule, _)| selection.admits_rule(rule, context.launch.engine));
     let lacking = |(rule, needs): (&LintRule, &RuleNeeds)| {
         let concerns =
             needs.algorithms.is_empty() || algorithm.as_ref().is_some_and(|own| needs.algorithms.contains(own));
-        let is_own = rule.applies.covers(context.launch.engine);
-        if !is_own || !concerns || (!names_draft && needs.facts.iter().any(|fact| fact.is_of_draft())) {
+        if !concerns || (!names_draft && needs.facts.iter().any(|fact| fact.is_of_draft())) {
             return None;
         }
         let lacks: Vec<NeededFact> = needs.facts.iter().copied().filter(|fact| !fact.is_known(context)).collect();
