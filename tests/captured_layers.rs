@@ -12,7 +12,7 @@ use engine::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopCo
 use safetensors::Dtype;
 use serde_json::{Value, json};
 
-use self::tensors::{Tensors, read, write};
+use self::tensors::{Tensors, read, weight, write};
 
 #[path = "support/tensors.rs"]
 mod tensors;
@@ -156,17 +156,6 @@ fn save(folder: &Path, config: &Value, tensors: &Tensors) {
     fs::create_dir_all(folder).expect("a folder");
     fs::write(folder.join("config.json"), config.to_string()).expect("a config");
     write(&folder.join("model.safetensors"), tensors);
-}
-
-/// Reproducible weights of the usual spread; those of norms are near one.
-fn weight(seed: u64, at: usize, shape: &[usize]) -> f32 {
-    let mixed = (seed << 32 ^ at as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let number = (mixed >> 40) as f32 / (1 << 23) as f32 - 1.0;
-    match shape {
-        [_] => 1.0 + 0.1 * number,
-        _ => number * (3.0 / shape[shape.len() - 1] as f32).sqrt(),
-    }
 }
 
 fn load(target: &Path, head: &Path, algorithm: &str) -> Engine {

@@ -460,16 +460,20 @@ fn tensors_that_do_not_fit_are_named_with_what_was_expected() {
     check_broken("eagle3", config(json!({"hidden_size": 0})), &["hidden_size is 0"]);
     check_broken("eagle3", config(json!({"hidden_size": null})), &["hidden_size is missing"]);
     check_broken("eagle3", config(json!({"hidden_act": "gelu"})), &["gelu", "silu"]);
-    check_broken("eagle3", config(json!({"num_key_value_heads": 3})), &["not a multiple"]);
+    check_broken(
+        "eagle3",
+        config(json!({"num_key_value_heads": 3})),
+        &["num_key_value_heads is 3", "num_attention_heads"],
+    );
     check_broken(
         "eagle3",
         config(json!({"rope_scaling": {"rope_type": "dynamic", "factor": 2}})),
         &["dynamic", "yarn"],
     );
     check_broken("eagle3", config(json!({"rope_scaling": {"rope_type": "llama3"}})), &["llama3", "factor"]);
-    check_broken("eagle3", config(json!({"rope_theta": -1.0})), &["rope_theta is -1", "above 0"]);
+    check_broken("eagle3", config(json!({"rope_theta": -1.0})), &["rope_theta is -1", "expected a number above"]);
     let linear = json!({"rope_scaling": {"rope_type": "linear", "factor": 0.0}});
-    check_broken("eagle3", config(linear), &["factor is 0", "above 0"]);
+    check_broken("eagle3", config(linear), &["factor is 0", "expected a number above"]);
     let mistral = json!({"architectures": ["MistralForCausalLM"], "sliding_window": 512});
     check_broken("eagle3", config(mistral), &["window 512"]);
     check_broken("eagle3", config(json!({"quantization_config": {"quant_method": "fp8"}})), &["quantised"]);
@@ -488,11 +492,15 @@ fn heads_that_do_not_fit_are_errors_that_say_why() {
     check_broken("eagle3", layers(json!([1, 2, 8])), &["do not exist in a target of 8 layers"]);
     check_broken("eagle3", layers(json!([])), &["eagle3/config.json", "eagle_aux_hidden_state_layer_ids is empty"]);
     for ids in [json!([1, 3, -1]), json!("1, 3, 4")] {
-        check_broken("eagle3", layers(ids), &["eagle_config.eagle_aux_hidden_state_layer_ids cannot be read"]);
+        check_broken(
+            "eagle3",
+            layers(ids),
+            &["eagle_config.eagle_aux_hidden_state_layer_ids is ", "expected a list of whole numbers"],
+        );
     }
     let with_ids = |ids: Value| config(json!({"eagle_aux_hidden_state_layer_ids": ids}));
     check_broken("eagle3", with_ids(json!([0, 1, 9])), &["[0, 1, 9]", "do not exist in a target of 8 layers"]);
-    check_broken("eagle3", with_ids(json!(3)), &["eagle_aux_hidden_state_layer_ids cannot be read"]);
+    check_broken("eagle3", with_ids(json!(3)), &["eagle_aux_hidden_state_layer_ids is 3, expected a list"]);
     check_broken("eagle3", config(json!({"bias": true})), &["fc.bias", "missing", "[128]"]);
     check_broken("eagle3", layers(json!([1, 2])), &["fc.weight", "[128, 256]", "[128, 384]"]);
     let outside = tensors(|tensors| tensors.get_mut("d2t").expect("d2t").2[1] = 8);

@@ -1,5 +1,6 @@
 //! Published checkpoints of other families: MTP layers in any layout, settings that are refused
-//! rather than ignored, and broken files that end in an error and never in a panic.
+//! rather than ignored, and tensors that are damaged. `broken_checkpoints.rs` has damaged
+//! configurations.
 //!
 //! Run by the crate `engine`: `cargo test -p engine --test families`.
 
@@ -268,21 +269,21 @@ fn settings_that_change_the_meaning_are_refused() {
         ),
         (&["qwen3"], json!({"rope_parameters": {"rope_type": "longrope", "factor": 2}}), "longrope"),
         (&["qwen3"], json!({"rope_parameters": {"rope_theta": 1e6, "mrope_section": [1, 1, 2]}}), "mrope_section"),
-        (&["qwen3"], json!({"rope_parameters": "yarn"}), "rope_parameters cannot be read"),
+        (&["qwen3"], json!({"rope_parameters": "yarn"}), "rope_parameters is \"yarn\", expected an object"),
         (&["mimo"], json!({"use_mrope": true}), "use_mrope = true"),
         (&moe, json!({"scoring_func": "sqrtsoftplus"}), "scoring_func = sqrtsoftplus"),
         (&moe, json!({"topk_method": "group_limited_greedy"}), "topk_method = group_limited_greedy"),
-        (&moe, json!({"num_experts_per_tok": 99}), "99 experts per token"),
+        (&moe, json!({"num_experts_per_tok": 99}), "num_experts_per_tok is 99"),
         (&moe, json!({"num_experts_per_tok": null}), "num_experts_per_tok is missing"),
         (&moe, json!({"moe_layer_freq": 2}), "moe_layer_freq = 2"),
         (&["qwen3_moe"], json!({"num_local_experts": null}), "num_experts is missing"),
         (&["qwen3_moe"], json!({"shared_expert_intermediate_size": 8}), "shared_expert_intermediate_size = 8"),
         (&["qwen3_moe"], json!({"decoder_sparse_step": 0}), "decoder_sparse_step is 0"),
-        (&["qwen3_moe"], json!({"mlp_only_layers": "1"}), "mlp_only_layers cannot be read"),
+        (&["qwen3_moe"], json!({"mlp_only_layers": "1"}), "mlp_only_layers is \"1\", expected a list of whole numbers"),
         (&["qwen3_moe"], json!({"mlp_only_layers": []}), "model.layers.1.mlp.gate.weight is missing"),
         (&["qwen3_moe"], json!({"num_local_experts": 6}), "[7, 32], expected [6, 32]"),
-        (&["glm4_moe"], json!({"n_group": 4}), "of 4 groups of 6 experts"),
-        (&["glm4_moe"], json!({"topk_group": 2}), "2 of 1 groups"),
+        (&["glm4_moe"], json!({"n_group": 4}), "of 4 (n_group) equal groups of 6 experts"),
+        (&["glm4_moe"], json!({"topk_group": 2}), "2 (topk_group) of 1 (n_group)"),
         (&["glm4_moe"], json!({"use_qk_norm": false}), "no norms of queries and keys"),
         (&["glm4_moe_air"], json!({"use_qk_norm": true}), "self_attn.q_norm.weight is missing"),
         (&["glm4_moe"], json!({"n_shared_experts": 0}), "shared_experts"),
@@ -304,7 +305,7 @@ fn settings_that_change_the_meaning_are_refused() {
         (&latent, json!({"first_k_dense_replace": 2}), "the tensor layers.1.mlp"),
         (&["deepseek_v3"], json!({"q_lora_rank": null}), "q_a"),
         (&["deepseek_v3_direct"], json!({"q_lora_rank": 24}), "q_proj.weight"),
-        (&["deepseek_v3"], json!({"topk_group": 5}), "5 of 4 groups"),
+        (&["deepseek_v3"], json!({"topk_group": 5}), "5 (topk_group) of 4 (n_group)"),
         (
             &latent,
             json!({"rope_parameters": {"rope_type": "linear", "factor": 4, "mscale_all_dim": 1.0}}),
@@ -423,28 +424,6 @@ fn truncated_files_are_errors() {
             fs::write(folder.path().join("model.safetensors"), &bytes[..length]).expect("a file");
             let error = message(Engine::load(options(folder.path(), Some("NEXTN"), None)), &["model.safetensors"]);
             assert!(error.contains("model.safetensors"), "{length} bytes: {error}");
-        }
-    }
-}
-
-#[test]
-fn no_configuration_makes_it_panic() {
-    let values = [json!(null), json!(0), json!(3), json!(-1), json!(1u64 << 40), json!("x"), json!([])];
-    for name in ["qwen3_moe", "glm4_moe_air", "deepseek_v3"] {
-        let original = config(&family(name));
-        let folder = copy(name);
-        for key in original.as_object().expect("an object").keys() {
-            for value in &values {
-                let mut changed = original.clone();
-                changed[key] = value.clone();
-                fs::write(folder.path().join("config.json"), changed.to_string()).expect("a config");
-                // It may load or not, but must not panic.
-                let loaded = Engine::load(EngineOptions {
-                    context_length: Some(1),
-                    ..options(folder.path(), Some("NEXTN"), None)
-                });
-                drop(loaded.map_err(|error| error.to_string()));
-            }
         }
     }
 }

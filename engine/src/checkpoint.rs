@@ -16,6 +16,7 @@ mod token_map;
 mod weights;
 
 pub use folder::Folder;
+pub(crate) use folder::warn_skipped;
 pub(crate) use fp8::{is_unused_scale, scaled_matrix};
 pub(crate) use fp8_inputs::{InputScales, is_input_scale};
 #[cfg(test)]

@@ -79,6 +79,7 @@ pub fn read_draft(
     options: &EngineOptions,
 ) -> Result<DraftSpec, EngineError> {
     let config = Config::new(folder, weights);
+    families::check_fields(folder)?;
     families::check_quantisation(&config)?;
     let head = DraftHead::detect(config.fields(), &config.tensors);
     let head = detect::as_requested(&config, head, options.algorithm.as_deref());

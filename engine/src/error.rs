@@ -24,7 +24,7 @@ pub enum EngineError {
         reason: String,
     },
     /// A tensor is missing.
-    #[error("{}: tensor {tensor} is missing (expected shape {expected:?})", tidy(path).display())]
+    #[error("{}: tensor {tensor} is missing (config.json implies the shape {expected:?})", tidy(path).display())]
     MissingTensor {
         /// The checkpoint.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum EngineError {
         expected: Vec<usize>,
     },
     /// A tensor has the wrong shape.
-    #[error("{}: tensor {tensor} has shape {found:?}, expected {expected:?}", tidy(path).display())]
+    #[error("{}: tensor {tensor} has shape {found:?}, expected {expected:?} by config.json", tidy(path).display())]
     TensorShape {
         /// The checkpoint.
         path: PathBuf,

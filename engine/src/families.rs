@@ -29,7 +29,7 @@ pub(crate) use self::{
     config::{Config, FamilyAttention},
     quantised::check_method as check_quantisation,
     qwen3_moe::experts as qwen3_moe_experts,
-    settings::{check as check_settings, check_activation, check_but_windows},
+    settings::{check as check_settings, check_activation, check_but_windows, check_fields},
 };
 
 /// A model family, and how to read its checkpoints.
@@ -103,7 +103,10 @@ static FAMILIES: [&Family; 10] = [
 /// # Errors
 /// When its architecture is not supported.
 pub fn family(folder: &Folder) -> Result<&'static Family, EngineError> {
-    let architecture = folder.config.architecture().unwrap_or("none");
+    let Some(architecture) = folder.config.architecture() else {
+        let reason = "architectures is missing or empty, expected the name of a class, such as [\"LlamaForCausalLM\"]";
+        return Err(config::malformed_config(folder, reason.into()));
+    };
     let supported = || FAMILIES.iter().flat_map(|family| family.architectures);
     let found = FAMILIES.iter().find(|family| family.architectures.contains(&architecture));
     found.copied().ok_or_else(|| EngineError::Unsupported {
@@ -119,6 +122,7 @@ pub fn family(folder: &Folder) -> Result<&'static Family, EngineError> {
 /// When the architecture or a setting is not supported, or the tensors contradict the
 /// configuration.
 pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, EngineError> {
+    settings::check_fields(folder)?;
     let family = family(folder)?;
     let config = Config::new(folder, weights);
     settings::check(&config, family.reads)?;

@@ -42,7 +42,8 @@ pub fn gather(files: &dyn Files, name: &str, wanted: ModelPlaces) -> Result<Gath
         GenerationConfig::parse(text).map_err(|error| error.to_string())
     });
     if let Some(generation) = facts.generation.as_ref().filter(|generation| !generation.unread.is_empty()) {
-        notes.push(format!("{}: not readable, skipped: {}", files.place(GENERATION), generation.unread.join(", ")));
+        let unread: Vec<String> = generation.unread.iter().map(ToString::to_string).collect();
+        notes.push(format!("{}: skipped: {}", files.place(GENERATION), unread.join("; ")));
     }
     if wanted.tokenizer {
         facts.tokenizer = optional(files, "tokenizer.json", LONGEST_TOKENIZER, &mut notes, |text| {

@@ -55,7 +55,7 @@ fn what_is_broken_is_left_out_and_reported() {
     check("model.safetensors", &(1_u64 << 60).to_le_bytes(), "1152921504606846976");
     check("tokenizer.json", b"{", "not a valid tokenizer.json");
     check("tokenizer.json", &[0xC0], "not UTF-8");
-    check("generation_config.json", b"3", "invalid type");
+    check("generation_config.json", b"3", "expected an object, found a number");
 }
 
 /// Opening a pipe in place of a file would block until a writer opens it.

@@ -18,6 +18,7 @@ pub use config::{ConfigError, DflashConfig, EagleConfig, ModelConfig, RopeParame
 pub use derived::normal_dtype;
 pub use draft_head::{CONTEXT_NORMS, DraftHead, DraftKind, MtpLayout, TensorList};
 pub use generation::GenerationConfig;
+pub use lenient::{JsonFileError, UnreadField, json_object};
 pub use size::element_bytes;
 pub use states::LinearState;
 pub use tensors::{HeaderError, TensorHeader, TensorHeaders, TensorIndex, header_length, is_own_file, is_plain_name};

@@ -30,3 +30,15 @@ pub fn change_tensors(folder: &Path, change: impl FnOnce(&mut Tensors)) {
     change(&mut tensors);
     write(&folder.join("model.safetensors"), &tensors);
 }
+
+/// Reproducible weights of the usual spread; those of norms are near one.
+#[allow(dead_code, reason = "not every test that includes this file makes weights")]
+pub fn weight(seed: u64, at: usize, shape: &[usize]) -> f32 {
+    let mixed = (seed << 32 ^ at as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let number = (mixed >> 40) as f32 / (1 << 23) as f32 - 1.0;
+    match shape {
+        [_] => 1.0 + 0.1 * number,
+        _ => number * (3.0 / shape[shape.len() - 1] as f32).sqrt(),
+    }
+}

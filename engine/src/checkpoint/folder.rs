@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use schemas::model::{GenerationConfig, ModelConfig};
+use schemas::model::{GenerationConfig, JsonFileError, ModelConfig, UnreadField, json_object};
+use serde_json::{Map, Value};
 
 use super::{hash, read::read_text, weights::Weights};
 use crate::error::EngineError;
@@ -58,13 +59,22 @@ impl Folder {
         let path = self.path.join(NAME);
         match GenerationConfig::parse(&text) {
             Ok(config) => {
-                if !config.unread.is_empty() {
-                    tracing::warn!("{}: not readable, skipped: {}", path.display(), config.unread.join(", "));
-                }
+                warn_skipped(&path, config.unread.iter());
                 Ok(config)
             }
             Err(error) => Err(EngineError::Malformed { path, reason: error.to_string() }),
         }
+    }
+
+    /// A JSON object in another file of the folder; `None` if the file does not exist.
+    ///
+    /// # Errors
+    /// When the file exists but contains something else.
+    pub fn optional_object(&self, name: &str) -> Result<Option<Map<String, Value>>, EngineError> {
+        let Some(text) = self.optional(name)? else { return Ok(None) };
+        let malformed =
+            |error: JsonFileError| EngineError::Malformed { path: self.path.join(name), reason: error.to_string() };
+        json_object(&text).map(Some).map_err(malformed)
     }
 
     /// The contents of another text file of the folder; `None` if it does not exist.
@@ -84,5 +94,13 @@ impl Folder {
     /// When a file cannot be read.
     pub fn hash(&self) -> Result<String, EngineError> {
         hash::hash_folder(&self.path)
+    }
+}
+
+/// Warns about fields with values that are skipped.
+pub(crate) fn warn_skipped<'a>(file: &Path, fields: impl Iterator<Item = &'a UnreadField>) {
+    let fields: Vec<String> = fields.map(ToString::to_string).collect();
+    if !fields.is_empty() {
+        tracing::warn!("{}: skipped: {}", file.display(), fields.join("; "));
     }
 }

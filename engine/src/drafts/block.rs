@@ -158,7 +158,7 @@ fn block(
     if !fits(block.rows) {
         let rows = block.rows;
         return Err(
-            config.malformed(format!("a block has {rows} rows, expected at most {} drafts", TreeShape::LARGEST))
+            config.malformed(format!("block_size is {rows}, expected a block of 1 to {} drafts", TreeShape::LARGEST))
         );
     }
     if let Some(rows) = block.given.filter(|rows| !fits(*rows)) {

@@ -54,7 +54,8 @@ pub fn eagle3(
     if target_hidden != target.spec.hidden {
         let found = target.spec.hidden;
         return Err(config.malformed(format!(
-            "the head expects a target of hidden size {target_hidden}, but this target has {found}"
+            "the head expects a target of hidden size {target_hidden} ({}), but this target has {found}",
+            if fields.target_hidden_size.is_some() { "target_hidden_size" } else { "hidden_size" }
         )));
     }
     let own_embedding = config.tensors.has("embed_tokens.weight");
@@ -119,14 +120,14 @@ fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<Laye
 }
 
 fn check_one_layer(config: &Config<'_>) -> Result<(), EngineError> {
-    let more = config.fields().num_hidden_layers.is_some_and(|layers| layers > 1)
-        || config.tensors.all().any(|name| name.starts_with("layers.1."));
-    if more {
-        return Err(
-            config.unsupported("a draft head with several decoder layers", "only heads with one layer are supported")
-        );
-    }
-    Ok(())
+    let stated = config.fields().num_hidden_layers.filter(|layers| *layers > 1);
+    let found = match stated {
+        Some(layers) => format!("num_hidden_layers = {layers} in config.json"),
+        None if config.tensors.all().any(|name| name.starts_with("layers.1.")) => "tensors of layers.1".into(),
+        None => return Ok(()),
+    };
+    let feature = format!("a draft head with several decoder layers ({found})");
+    Err(config.unsupported(feature, "only heads with one layer are supported"))
 }
 
 /// The features that an EAGLE-3 head reads of the target.
@@ -166,11 +167,6 @@ fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, 
     const NAME: &str = "eagle_aux_hidden_state_layer_ids";
     let fields = config.fields();
     let layers = target.spec.layers.len();
-    // Unlike other malformed fields, a malformed field that selects the captured layers is an
-    // error.
-    if let Some(name) = fields.unread.iter().find(|name| name.starts_with("eagle_")) {
-        return Err(config.malformed(format!("{name} cannot be read (expected a list of layer ids, counted from 0)")));
-    }
     let by_family = fields.eagle_config.as_ref().and_then(|eagle| eagle.eagle_aux_hidden_state_layer_ids.as_ref());
     let by_entry = fields.eagle_aux_hidden_state_layer_ids.as_ref();
     let places: Vec<usize> = match (by_family, by_entry) {

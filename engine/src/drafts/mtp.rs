@@ -60,10 +60,9 @@ fn read(
     source: DraftSource,
     target: DraftTarget<'_>,
 ) -> Result<RecurrentSpec, EngineError> {
-    let layers = config.fields().mtp_layers().unwrap_or(1);
-    if layers > 1 {
+    if let Some((key, layers)) = config.fields().stated_mtp_layers().filter(|(_, layers)| *layers > 1) {
         return Err(config.unsupported(
-            format!("{layers} MTP layers, one per draft step"),
+            format!("{layers} MTP layers ({key} in config.json), one per draft step"),
             "only one MTP layer that is used for every step is supported",
         ));
     }

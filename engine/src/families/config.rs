@@ -43,6 +43,10 @@ impl FamilyAttention {
 }
 
 impl<'a> Config<'a> {
+    /// An upper bound of sizes, far above any published model, that keeps products of sizes from
+    /// overflowing.
+    pub const LARGEST: usize = 1 << 24;
+
     /// The configuration of a folder with these tensors.
     pub fn new(folder: &'a Folder, weights: &'a Weights) -> Self {
         Self { folder, tensors: Tensors::new(weights) }
@@ -60,13 +64,18 @@ impl<'a> Config<'a> {
 
     /// A size that the file must contain.
     pub fn size(&self, value: Option<usize>, name: &str) -> Result<usize, EngineError> {
-        // An upper bound, far above any published model, that keeps products of sizes from
-        // overflowing.
-        const LARGEST: usize = 1 << 24;
         match value {
-            Some(value) if (1..=LARGEST).contains(&value) => Ok(value),
-            Some(value) => Err(self.malformed(format!("{name} is {value}, expected 1 to {LARGEST}"))),
+            Some(value) if (1..=Self::LARGEST).contains(&value) => Ok(value),
+            Some(value) => Err(self.malformed(format!("{name} is {value}, expected 1 to {}", Self::LARGEST))),
             None => Err(self.malformed(format!("{name} is missing"))),
+        }
+    }
+
+    /// The number of routed experts; `name` is the family's own key for it.
+    pub fn routed_experts(&self, name: &str) -> Result<usize, EngineError> {
+        match self.fields().stated_routed_experts() {
+            Some((key, experts)) => self.size(Some(experts), key),
+            None => self.size(None, name),
         }
     }
 
@@ -78,8 +87,8 @@ impl<'a> Config<'a> {
     /// Added to mean squares in norms.
     pub fn epsilon(&self) -> Result<f32, EngineError> {
         match self.fields().rms_norm_eps.unwrap_or(1e-6) {
-            epsilon if epsilon >= 0.0 && epsilon.is_finite() => Ok(epsilon as f32),
-            epsilon => Err(self.malformed(format!("rms_norm_eps is {epsilon}, expected a number of at least 0"))),
+            epsilon if (0.0..=1.0).contains(&epsilon) => Ok(epsilon as f32),
+            epsilon => Err(self.malformed(format!("rms_norm_eps is {epsilon}, expected a number from 0 to 1"))),
         }
     }
 
@@ -126,9 +135,11 @@ impl<'a> Config<'a> {
             return Ok(());
         }
         let RouterSpec { groups, groups_kept, .. } = spec.router;
+        let key = self.fields().stated_routed_experts().map_or("experts", |(key, _)| key);
         let (experts, per_token) = (spec.experts, spec.per_token);
         Err(self.malformed(format!(
-            "{per_token} experts per token cannot be chosen from {groups_kept} of {groups} groups of {experts} experts"
+            "num_experts_per_tok is {per_token}, and this many experts cannot be chosen from {groups_kept} (topk_group) of \
+             {groups} (n_group) equal groups of {experts} experts ({key})"
         )))
     }
 
@@ -171,7 +182,8 @@ impl<'a> Config<'a> {
             return Err(self.malformed(format!("attention_bias is false, but {prefix}.self_attn has biases")));
         }
         if family.head_norms == Some(false) && head_norms {
-            return Err(self.malformed(format!("sets no norms of queries and keys, but {prefix}.self_attn has them")));
+            return Err(self
+                .malformed(format!("use_qk_norm sets no norms of queries and keys, but {prefix}.self_attn has them")));
         }
         Ok(GroupedQuery {
             input,
@@ -222,27 +234,36 @@ impl<'a> Config<'a> {
         let heads = self.size(fields.num_attention_heads, "num_attention_heads")?;
         let key_value_heads = fields.num_key_value_heads.unwrap_or(heads);
         if key_value_heads == 0 || !heads.is_multiple_of(key_value_heads) {
-            return Err(
-                self.malformed(format!("{heads} query heads are not a multiple of {key_value_heads} key/value heads"))
-            );
+            return Err(self.malformed(format!(
+                "num_key_value_heads is {key_value_heads}, expected a divisor of num_attention_heads, which is {heads}"
+            )));
         }
         let head_dim = match fields.head_dim {
             Some(_) => self.size(fields.head_dim, "head_dim")?,
             None => self.hidden()? / heads,
         };
         if head_dim == 0 || !head_dim.is_multiple_of(2) {
-            return Err(self.malformed(format!("head_dim is {head_dim}, expected an even number")));
+            let derived = match fields.head_dim {
+                Some(_) => "",
+                None => " (hidden_size / num_attention_heads)",
+            };
+            return Err(self.malformed(format!("head_dim is {head_dim}{derived}, expected an even number above 0")));
         }
         Ok((heads, key_value_heads, head_dim))
     }
 
     /// The error for a config.json that contradicts itself or the tensors.
     pub fn malformed(&self, reason: String) -> EngineError {
-        EngineError::Malformed { path: self.folder.path().join("config.json"), reason }
+        malformed_config(self.folder, reason)
     }
 
     /// The error for a feature that this engine does not support.
     pub fn unsupported(&self, feature: impl Into<String>, hint: impl Into<String>) -> EngineError {
         EngineError::Unsupported { path: self.folder.path().to_owned(), feature: feature.into(), hint: hint.into() }
     }
+}
+
+/// The error for a folder's config.json that contradicts itself or the tensors.
+pub fn malformed_config(folder: &Folder, reason: String) -> EngineError {
+    EngineError::Malformed { path: folder.path().join("config.json"), reason }
 }

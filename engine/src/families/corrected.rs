@@ -29,8 +29,8 @@ pub fn experts(config: &Config<'_>, defaults: Defaults) -> Result<ExpertsSpec, E
     config.expect_setting("scoring_func", fields.scoring_func.as_deref(), "sigmoid")?;
     config.expect_setting("topk_method", fields.topk_method.as_deref(), "noaux_tc")?;
     let scaling = fields.routed_scaling_factor.unwrap_or(defaults.scaling);
-    if !scaling.is_finite() {
-        return Err(config.malformed(format!("routed_scaling_factor is {scaling}")));
+    if !(scaling > 0.0 && (scaling as f32).is_finite()) {
+        return Err(config.malformed(format!("routed_scaling_factor is {scaling}, expected a number above 0")));
     }
     let intermediate = config.size(fields.moe_intermediate_size, "moe_intermediate_size")?;
     let shared = match fields.n_shared_experts.unwrap_or(1) {
@@ -48,7 +48,7 @@ pub fn experts(config: &Config<'_>, defaults: Defaults) -> Result<ExpertsSpec, E
             scaling: scaling as f32,
             uniform: false,
         },
-        experts: config.size(fields.routed_experts(), "n_routed_experts")?,
+        experts: config.routed_experts("n_routed_experts")?,
         per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,
         intermediate,
         shared,

@@ -59,7 +59,8 @@ fn attention(config: &Config<'_>) -> Result<MultiHeadLatent, EngineError> {
     let heads = config.size(fields.num_attention_heads, "num_attention_heads")?;
     if let Some(key_value_heads) = fields.num_key_value_heads.filter(|count| *count != heads) {
         return Err(config.malformed(format!(
-            "num_key_value_heads is {key_value_heads}, but latent attention has keys for each of its {heads} heads"
+            "num_key_value_heads is {key_value_heads}, expected {heads}, as num_attention_heads is: latent attention has \
+             keys for each head"
         )));
     }
     if fields.attention_bias == Some(true) {

@@ -100,7 +100,7 @@ fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
     };
     let spec = ExpertsSpec {
         router: ROUTER,
-        experts: config.size(fields.routed_experts(), "num_local_experts")?,
+        experts: config.routed_experts("num_local_experts")?,
         per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,
         intermediate: config.size(fields.intermediate_size, "intermediate_size")?,
         shared: None,

@@ -108,7 +108,7 @@ fn linear_layer(config: &Config<'_>, ffn: FfnSpec) -> Result<LayerSpec, EngineEr
     if !sizes.value_heads.is_multiple_of(sizes.key_heads) {
         let DeltaSizes { key_heads, value_heads, .. } = sizes;
         return Err(config.malformed(format!(
-            "linear_num_value_heads is {value_heads}, which is not a multiple of {key_heads} key heads"
+            "linear_num_value_heads is {value_heads}, which is not a multiple of linear_num_key_heads, which is {key_heads}"
         )));
     }
     let hidden = config.hidden()?;
@@ -154,7 +154,7 @@ fn ffn(config: &Config<'_>, at: usize, prefix: &str) -> Result<FfnSpec, EngineEr
             scaling: 1.0,
             uniform: false,
         },
-        experts: config.size(fields.routed_experts(), "num_experts")?,
+        experts: config.routed_experts("num_experts")?,
         per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,
         intermediate: config.size(fields.moe_intermediate_size, "moe_intermediate_size")?,
         shared: Some(shared),

@@ -51,7 +51,7 @@ pub fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
             scaling: 1.0,
             uniform: false,
         },
-        experts: config.size(fields.routed_experts(), "num_experts")?,
+        experts: config.routed_experts("num_experts")?,
         per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,
         intermediate: config.size(fields.moe_intermediate_size, "moe_intermediate_size")?,
         shared: None,

@@ -14,8 +14,11 @@
 
 use serde_json::Value as Json;
 
-use super::{Config, quantised};
-use crate::error::EngineError;
+use super::{Config, config::malformed_config, quantised};
+use crate::{
+    checkpoint::{Folder, warn_skipped},
+    error::EngineError,
+};
 
 /// The value of a setting that, like its absence, has no effect.
 #[derive(Clone, Copy, Debug)]
@@ -80,53 +83,10 @@ const SETTINGS: &[(&str, Neutral)] = &[
 /// Settings of rotary embeddings that are not read.
 const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved", "interleaved", "short_factor", "long_factor"];
 
-/// Fields that a family reads: if one has the wrong type it is an error, since it would otherwise
-/// count as absent.
-const READ: &[&str] = &[
-    "architectures",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "vocab_size",
-    "tie_word_embeddings",
-    "rms_norm_eps",
-    "hidden_act",
-    "rope_theta",
-    "rope_scaling",
-    "rope_parameters",
-    "attention_bias",
-    "mlp_bias",
-    "sliding_window",
-    "use_sliding_window",
-    "layer_types",
-    "num_experts",
-    "num_local_experts",
-    "n_routed_experts",
-    "n_shared_experts",
-    "num_experts_per_tok",
-    "moe_intermediate_size",
-    "norm_topk_prob",
-    "routed_scaling_factor",
-    "scoring_func",
-    "topk_method",
-    "n_group",
-    "topk_group",
-    "first_k_dense_replace",
-    "decoder_sparse_step",
-    "mlp_only_layers",
-    "partial_rotary_factor",
-    "use_qk_norm",
-    "num_nextn_predict_layers",
-    "q_lora_rank",
-    "kv_lora_rank",
-    "qk_nope_head_dim",
-    "qk_rope_head_dim",
-    "v_head_dim",
-    "rope_interleave",
-];
+/// Fields that do not change what a model computes: if one has the wrong type it is a warning. With
+/// another field it is an error, since it would otherwise count as absent.
+const HINTS: &[&str] =
+    &["model_type", "speculators_model_type", "dtype", "torch_dtype", "bos_token_id", "eos_token_id"];
 
 /// Refuses settings that change the model and are not implemented, except those that the family
 /// `reads`.
@@ -145,7 +105,6 @@ pub fn check(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
 /// # Errors
 /// As [`check`].
 pub fn check_but_windows(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
-    check_readable(config)?;
     check_activation(config)?;
     let fields = config.fields();
     quantised::check(config)?;
@@ -176,16 +135,38 @@ pub fn check_but_windows(config: &Config<'_>, reads: &[&str]) -> Result<(), Engi
 pub fn check_activation(config: &Config<'_>) -> Result<(), EngineError> {
     match config.fields().hidden_act.as_deref() {
         None | Some("silu" | "swish") => Ok(()),
-        Some(other) => Err(config.unsupported(format!("the activation {other}"), "only silu is supported")),
+        Some(other) => {
+            Err(config.unsupported(format!("the activation hidden_act = {other}"), "only silu is supported"))
+        }
     }
 }
 
-fn check_readable(config: &Config<'_>) -> Result<(), EngineError> {
-    let read = |name: &&String| READ.contains(&name.split('.').next().unwrap_or_default());
-    match config.fields().unread.iter().find(read) {
-        None => Ok(()),
-        Some(name) => Err(config.malformed(format!("{name} cannot be read: it has an unexpected type"))),
+/// Refuses fields of the wrong type, and a context length that no model has.
+///
+/// # Errors
+/// An error with the field and its value.
+pub fn check_fields(folder: &Folder) -> Result<(), EngineError> {
+    const LARGEST: usize = Config::LARGEST;
+    let malformed = |reason: String| Err(malformed_config(folder, reason));
+    let fields = &folder.config;
+    let (hints, others): (Vec<_>, Vec<_>) =
+        fields.unread.iter().partition(|field| HINTS.contains(&field.name.as_str()));
+    if let Some(field) = others.first() {
+        return malformed(field.to_string());
     }
+    warn_skipped(&folder.path().join("config.json"), hints.into_iter());
+    if let Some((key, length)) = fields.stated_context_length() {
+        let scaled = fields.derived_context_length();
+        if !(1..=LARGEST).contains(&length) {
+            return malformed(format!("{key} is {length}, expected 1 to {LARGEST}"));
+        }
+        if !(1..=LARGEST).contains(&scaled) {
+            return malformed(format!(
+                "{key} is {length}, which the factor of its rotary embedding makes {scaled}, expected 1 to {LARGEST}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Qwen's files contain a window that is used only if a switch is on; Mistral has no switch. A

@@ -43,9 +43,7 @@ impl TokenizerConfig {
 }
 
 fn object(folder: &Folder, name: &str) -> Result<Map<String, Value>, EngineError> {
-    let Some(text) = folder.optional(name)? else { return Ok(Map::new()) };
-    serde_json::from_str(&text)
-        .map_err(|error| EngineError::Malformed { path: folder.path().join(name), reason: error.to_string() })
+    Ok(folder.optional_object(name)?.unwrap_or_default())
 }
 
 /// A token is given as its text, or as an object with the text in `content`.

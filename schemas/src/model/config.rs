@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::lenient;
+use super::lenient::{self, JsonFileError, UnreadField, json_object};
 
 /// The fields of a config.json that speculation depends on. Unknown fields are ignored; a nested
 /// `text_config` of a multimodal wrapper, or `transformer_layer_config` of a head that the
@@ -169,7 +169,7 @@ pub struct ModelConfig {
     /// Fields that are present but could not be read, such as `eagle_config.use_aux_hidden_state`.
     /// They count as absent.
     #[serde(skip)]
-    pub unread: Vec<String>,
+    pub unread: Vec<UnreadField>,
 }
 
 /// `rope_scaling` or `rope_parameters`.
@@ -238,12 +238,9 @@ pub struct DflashConfig {
 /// The text is not a usable config.json.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Not JSON.
+    /// Not a JSON object.
     #[error("not a valid config.json: {0}")]
-    Json(#[from] serde_json::Error),
-    /// JSON, but not an object.
-    #[error("not a valid config.json: expected an object, found {0}")]
-    NotAnObject(&'static str),
+    Json(#[from] JsonFileError),
     /// Longer than the limit; the value is its length in bytes.
     #[error("not a valid config.json: {0} bytes, the limit is {LONGEST_CONFIG}")]
     TooLarge(usize),
@@ -262,22 +259,19 @@ impl ModelConfig {
         if text.len() > LONGEST_CONFIG {
             return Err(ConfigError::TooLarge(text.len()));
         }
-        let mut object = match serde_json::from_str(text)? {
-            Json::Object(object) => object,
-            Json::Null => return Err(ConfigError::NotAnObject("null")),
-            Json::Bool(_) => return Err(ConfigError::NotAnObject("a boolean")),
-            Json::Number(_) => return Err(ConfigError::NotAnObject("a number")),
-            Json::String(_) => return Err(ConfigError::NotAnObject("a string")),
-            Json::Array(_) => return Err(ConfigError::NotAnObject("a list")),
-        };
+        let mut object = json_object(text)?;
+        let mut unread = Vec::new();
         // Multimodal wrappers nest the language model, and speculators the layer of a head. Nested
         // fields override the outer ones, but the outer class is the one that runs.
         for name in ["text_config", "transformer_layer_config"] {
-            if let Some(Json::Object(inner)) = object.remove(name) {
-                object.extend(inner.into_iter().filter(|(key, _)| key != "architectures"));
+            match object.remove(name) {
+                Some(Json::Object(inner)) => {
+                    object.extend(inner.into_iter().filter(|(key, _)| key != "architectures"));
+                }
+                None | Some(Json::Null) => {}
+                Some(other) => unread.push(UnreadField::new(name.into(), &other, "an object")),
             }
         }
-        let mut unread = Vec::new();
         lenient::nested::<RopeParameters>(&mut object, "rope_scaling", &mut unread);
         if let Some(Json::Object(parameters)) = object.get_mut("rope_parameters")
             && let Some(full) = parameters.remove("full_attention")
@@ -290,7 +284,8 @@ impl ModelConfig {
         lenient::nested::<EagleConfig>(&mut object, "eagle_config", &mut unread);
         lenient::nested::<DflashConfig>(&mut object, "dflash_config", &mut unread);
         let readable = lenient::readable::<Self>(object, "", &mut unread);
-        Ok(Self { unread, ..serde_json::from_value(Json::Object(readable))? })
+        let read = serde_json::from_value(Json::Object(readable)).map_err(JsonFileError::from)?;
+        Ok(Self { unread, ..read })
     }
 
     /// The first architecture, which is the one that engines use.
@@ -317,7 +312,47 @@ mod tests {
         assert_eq!((config.eos_token_id, config.bos_token_id), (vec![1, 2], vec![]));
         let rope = config.rope_scaling.expect("kept");
         assert_eq!((rope.factor, rope.rope_type, rope.low_freq_factor), (Some(8.0), None, Some(1.0)));
-        assert_eq!(config.unread, ["rope_scaling.rope_type", "vocab_size"]);
+        let unread: Vec<String> = config.unread.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            unread,
+            [
+                "rope_scaling.rope_type is 3, expected a string",
+                "vocab_size is [1], expected a whole number of at least 0"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_field_would_have_to_be_is_stated() {
+        let unread = |text: &str| {
+            let config = ModelConfig::parse(text).expect("an object");
+            config.unread.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        };
+        for (text, expected) in [
+            (
+                r#"{"architectures": "LlamaForCausalLM"}"#,
+                r#"architectures is "LlamaForCausalLM", expected a list of strings"#,
+            ),
+            (r#"{"hidden_size": -1}"#, "hidden_size is -1, expected a whole number of at least 0"),
+            (r#"{"hidden_size": 1e30}"#, "hidden_size is 1e+30, expected a whole number of at least 0"),
+            (r#"{"rms_norm_eps": true}"#, "rms_norm_eps is true, expected a number"),
+            (r#"{"attention_bias": 2}"#, "attention_bias is 2, expected true or false"),
+            (
+                r#"{"mlp_only_layers": ["x"]}"#,
+                r#"mlp_only_layers is ["x"], expected a list of whole numbers of at least 0"#,
+            ),
+            (r#"{"rope_scaling": 3}"#, "rope_scaling is 3, expected an object"),
+            (r#"{"text_config": []}"#, "text_config is [], expected an object"),
+            (r#"{"text_config": null, "hidden_size": null}"#, ""),
+        ] {
+            assert_eq!(unread(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn of_a_key_that_occurs_twice_the_last_value_counts() {
+        let config = ModelConfig::parse(r#"{"hidden_size": 1, "hidden_size": 2}"#).expect("an object");
+        assert_eq!(config.hidden_size, Some(2));
     }
 
     #[test]

@@ -18,14 +18,7 @@ impl ModelConfig {
     /// `llama3` scaling and if `original_max_position_embeddings` is given, since the key is then
     /// already the scaled length.
     pub fn derived_context_length(&self) -> usize {
-        let keys = [
-            self.max_sequence_length,
-            self.seq_length,
-            self.max_seq_len,
-            self.model_max_length,
-            self.max_position_embeddings,
-        ];
-        let Some(length) = keys.into_iter().flatten().next() else { return FALLBACK_CONTEXT_LENGTH };
+        let Some((_, length)) = self.stated_context_length() else { return FALLBACK_CONTEXT_LENGTH };
         let factor = self.rope_scaling.as_ref().or(self.rope_parameters.as_ref()).map_or(1.0, |rope| {
             let scaled_already = rope.original_max_position_embeddings.is_some() || rope.name() == Some("llama3");
             if scaled_already { 1.0 } else { rope.factor.unwrap_or(1.0) }
@@ -39,11 +32,20 @@ impl ModelConfig {
     /// Whether any key gives a context length, so that
     /// [`derived_context_length`](Self::derived_context_length) is not the engine's fallback.
     pub fn states_context_length(&self) -> bool {
-        self.max_sequence_length.is_some()
-            || self.seq_length.is_some()
-            || self.max_seq_len.is_some()
-            || self.model_max_length.is_some()
-            || self.max_position_embeddings.is_some()
+        self.stated_context_length().is_some()
+    }
+
+    /// The key that gives the context length, and its value; `None` if
+    /// [`derived_context_length`](Self::derived_context_length) is the engine's fallback.
+    pub fn stated_context_length(&self) -> Option<(&'static str, usize)> {
+        let keys = [
+            ("max_sequence_length", self.max_sequence_length),
+            ("seq_length", self.seq_length),
+            ("max_seq_len", self.max_seq_len),
+            ("model_max_length", self.model_max_length),
+            ("max_position_embeddings", self.max_position_embeddings),
+        ];
+        keys.into_iter().find_map(|(key, length)| Some((key, length?)))
     }
 
     /// Dtype of the weights according to the config, under its usual name; `None` if it is missing
@@ -73,12 +75,32 @@ impl ModelConfig {
 
     /// Number of MTP layers in the checkpoint; `None` if the config does not say.
     pub fn mtp_layers(&self) -> Option<usize> {
-        self.num_nextn_predict_layers.or(self.mtp_num_hidden_layers).or(self.num_mtp_layers)
+        self.stated_mtp_layers().map(|(_, layers)| layers)
+    }
+
+    /// The key that gives the number of MTP layers, and its value.
+    pub fn stated_mtp_layers(&self) -> Option<(&'static str, usize)> {
+        let keys = [
+            ("num_nextn_predict_layers", self.num_nextn_predict_layers),
+            ("mtp_num_hidden_layers", self.mtp_num_hidden_layers),
+            ("num_mtp_layers", self.num_mtp_layers),
+        ];
+        keys.into_iter().find_map(|(key, layers)| Some((key, layers?)))
     }
 
     /// Number of routed experts, under any of its published names; `None` for a dense model.
     pub fn routed_experts(&self) -> Option<usize> {
-        self.num_experts.or(self.n_routed_experts).or(self.num_local_experts)
+        self.stated_routed_experts().map(|(_, experts)| experts)
+    }
+
+    /// The key that gives the number of routed experts, and its value.
+    pub fn stated_routed_experts(&self) -> Option<(&'static str, usize)> {
+        let keys = [
+            ("num_experts", self.num_experts),
+            ("n_routed_experts", self.n_routed_experts),
+            ("num_local_experts", self.num_local_experts),
+        ];
+        keys.into_iter().find_map(|(key, experts)| Some((key, experts?)))
     }
 
     /// Number of layers of the target that a block draft was trained with, if its config says so.

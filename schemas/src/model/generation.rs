@@ -1,9 +1,9 @@
 //! `generation_config.json`: recommended sampling parameters, and end tokens.
 
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
-use super::lenient;
+use super::lenient::{self, JsonFileError, UnreadField, json_object};
 
 /// The fields that spectune uses; absent fields stay absent.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -29,9 +29,9 @@ pub struct GenerationConfig {
     pub frequency_penalty: Option<f32>,
     /// Penalty on tokens of the output; 0 for none.
     pub presence_penalty: Option<f32>,
-    /// Names of the fields that could not be read. They count as absent.
+    /// The fields that could not be read. They count as absent.
     #[serde(skip)]
-    pub unread: Vec<String>,
+    pub unread: Vec<UnreadField>,
 }
 
 impl GenerationConfig {
@@ -40,8 +40,8 @@ impl GenerationConfig {
     ///
     /// # Errors
     /// If it is not a JSON object.
-    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        let object: Map<String, Json> = serde_json::from_str(text)?;
+    pub fn parse(text: &str) -> Result<Self, JsonFileError> {
+        let object = json_object(text)?;
         let mut unread = Vec::new();
         let readable = lenient::readable::<Self>(object, "", &mut unread);
         Ok(Self { unread, ..serde_json::from_value(Json::Object(readable))? })
@@ -73,7 +73,18 @@ mod tests {
         });
         check(
             r#"{"eos_token_id": -1, "top_p": [1], "min_p": 0.5}"#,
-            GenerationConfig { min_p: Some(0.5), unread: vec!["eos_token_id".into(), "top_p".into()], ..none },
+            GenerationConfig {
+                min_p: Some(0.5),
+                unread: vec![
+                    UnreadField {
+                        name: "eos_token_id".into(),
+                        found: "-1".into(),
+                        expected: "a whole number of at least 0",
+                    },
+                    UnreadField { name: "top_p".into(), found: "[1]".into(), expected: "a number" },
+                ],
+                ..none
+            },
         );
     }
 

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
+use super::lenient::{JsonFileError, json_object};
+
 /// Maximum length of the header of a safetensors file in bytes, as in the format's own reader.
 const LONGEST_HEADER: u64 = 100_000_000;
 
@@ -37,6 +39,9 @@ pub enum HeaderError {
     /// The JSON is not a valid header.
     #[error("the header is not valid: {0}")]
     Json(#[from] serde_json::Error),
+    /// The text of an index is not one.
+    #[error(transparent)]
+    Index(#[from] JsonFileError),
     /// An index that names something other than a file of the checkpoint.
     #[error("names the shard {name:?}, which is not a file of this checkpoint")]
     Shard {
@@ -116,7 +121,9 @@ impl TensorIndex {
             #[serde(default)]
             metadata: Json,
         }
-        let Index { weight_map, metadata } = serde_json::from_str(text)?;
+        let object = json_object(text)?;
+        let Index { weight_map, metadata } =
+            serde_json::from_value(Json::Object(object)).map_err(JsonFileError::from)?;
         let is_shard = |name: &str| is_plain_name(name) && name.ends_with(".safetensors");
         if let Some(name) = weight_map.values().find(|name| !is_shard(name)) {
             return Err(HeaderError::Shard { name: name.clone() });

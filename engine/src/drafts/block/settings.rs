@@ -73,10 +73,6 @@ impl<'a> BlockSettings<'a> {
     /// # Errors
     /// With the setting and its value.
     pub fn check(self) -> Result<(), EngineError> {
-        let reads = |name: &&String| name.starts_with("dflash_config") || READ.contains(&name.as_str());
-        if let Some(name) = self.config.fields().unread.iter().find(reads) {
-            return Err(self.config.malformed(format!("{name} cannot be read: it has an unexpected type")));
-        }
         for (name, neutral) in UNSUPPORTED {
             let has_effect = |value: &Json| match value {
                 Json::Null | Json::Bool(false) => false,
