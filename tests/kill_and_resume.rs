@@ -246,6 +246,6 @@ fn a_sweep_that_cannot_write_keeps_what_is_finished() {
     assert!(words.contains("cannot write") && words.contains("spectune report"), "{words}");
     let left: Vec<PathBuf> =
         fs::read_dir(sweep.out()).expect("the folder").flatten().map(|entry| entry.path()).collect();
-    assert!(!left.iter().any(|path| path.to_string_lossy().ends_with(".part")), "{left:?}");
+    assert!(!left.iter().any(|path| path.to_string_lossy().ends_with(".new")), "{left:?}");
     sweep.finish();
 }

@@ -32,13 +32,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainingError> {
 /// # Errors
 /// When it cannot be written.
 pub fn make_whole(path: &Path, fill: impl FnOnce(&Path) -> Result<(), TrainingError>) -> Result<(), TrainingError> {
-    let part = part_of(path);
-    // An interrupted run may have left a part of it.
-    remove(&part)?;
-    fs::create_dir_all(&part).map_err(TrainingError::write(&part))?;
-    fill(&part)?;
-    remove(path)?;
-    fs::rename(&part, path).map_err(TrainingError::write(path))
+    tuner::files::replace_folder(path, fill, |path, error| TrainingError::write(path)(error))
 }
 
 /// Removes a folder, if it exists.
@@ -46,16 +40,7 @@ pub fn make_whole(path: &Path, fill: impl FnOnce(&Path) -> Result<(), TrainingEr
 /// # Errors
 /// When it cannot be removed.
 pub fn remove(path: &Path) -> Result<(), TrainingError> {
-    match fs::remove_dir_all(path) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(TrainingError::write(path)(error)),
-    }
-}
-
-fn part_of(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.part"))
+    tuner::files::remove_folder(path).map_err(TrainingError::write(path))
 }
 
 /// Copies the folder of a head: its configuration, tensors and texts.
@@ -253,21 +238,5 @@ mod tests {
         assert_eq!(encode(&[70_000.0], "F16"), None);
         assert_eq!(encode(&[f32::NAN], "F32"), None);
         assert_eq!(encode(&[1.0], "I64"), None);
-    }
-
-    #[test]
-    fn a_folder_is_whole_or_the_old_one() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("head");
-        let fill = |content: &'static str| move |part: &Path| write_whole(&part.join("a"), content.as_bytes());
-        make_whole(&path, fill("old")).expect("made");
-        let failed = make_whole(&path, |part| {
-            fill("new")(part)?;
-            Err(TrainingError::Configuration("stopped".into()))
-        });
-        assert!(failed.is_err());
-        assert_eq!(fs::read_to_string(path.join("a")).expect("read"), "old");
-        make_whole(&path, fill("new")).expect("made");
-        assert_eq!(fs::read_to_string(path.join("a")).expect("read"), "new");
     }
 }

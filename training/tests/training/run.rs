@@ -195,7 +195,7 @@ fn stops_and_goes_on(algorithm: &str, head: &Path, more: &str) {
         let outcome = train(&file, head, parted.path(), 64, Some(most));
         assert!(matches!(outcome, RunOutcome::Interrupted { .. }), "{outcome:?}");
         // Leftovers of a kill.
-        fs::write(parted.path().join(".checkpoint.safetensors.part"), b"half").expect("written");
+        fs::write(parted.path().join(".checkpoint.safetensors.new"), b"half").expect("written");
         fs::create_dir_all(parted.path().join("heads/step-999999")).expect("made");
     }
     let other = finished(train(&file, head, parted.path(), 64, None));

@@ -85,7 +85,45 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// The temporary name of a file.
+/// Fills a folder under a temporary name next to it, which replaces an existing folder only when it
+/// is complete: an older one survives a failure.
+///
+/// # Errors
+/// That of `fill`, or what `wrong` makes of the path that could not be written.
+pub fn replace_folder<E>(
+    path: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), E>,
+    wrong: impl Fn(&Path, io::Error) -> E,
+) -> Result<(), E> {
+    let unfinished = unfinished(path);
+    let named = |path: &Path| {
+        let (path, wrong) = (path.to_owned(), &wrong);
+        move |error| wrong(&path, error)
+    };
+    // An interrupted run may have left one.
+    remove_folder(&unfinished).map_err(named(&unfinished))?;
+    fs::create_dir_all(&unfinished).map_err(named(&unfinished))?;
+    let replaced = fill(&unfinished)
+        .and_then(|()| remove_folder(path).map_err(named(path)))
+        .and_then(|()| fs::rename(&unfinished, path).map_err(named(path)));
+    replaced.inspect_err(|_| {
+        // As for a file.
+        let _ = remove_folder(&unfinished);
+    })
+}
+
+/// Removes a folder, if it exists.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove_folder(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The temporary name of a file or a folder.
 fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy()))
 }
@@ -176,6 +214,28 @@ mod tests {
         assert_eq!((text("real"), text("later")), ("text".into(), "text".into()));
         assert!(!fs::metadata("/dev/null").expect("it is there").is_file());
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 5, "nothing else is left");
+    }
+
+    #[test]
+    fn a_folder_is_whole_or_the_old_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("head");
+        let make = |content: &str, is_whole: bool| {
+            let fill = |part: &Path| {
+                fs::write(part.join("a"), content)?;
+                if is_whole { Ok(()) } else { Err(io::Error::other("stopped")) }
+            };
+            replace_folder(&path, fill, |_, error| error)
+        };
+        let text = || fs::read_to_string(path.join("a")).expect("it is there");
+        make("old", true).expect("it is made");
+        assert!(make("new", false).is_err() && text() == "old");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing else is left");
+        // An interrupted run left a part of one, with a file that the new one does not have.
+        fs::create_dir(unfinished(&path)).expect("a folder");
+        fs::write(unfinished(&path).join("b"), "").expect("a file");
+        make("new", true).expect("it is made");
+        assert_eq!((text(), path.join("b").exists()), ("new".into(), false));
     }
 
     #[test]
