@@ -393,10 +393,6 @@ pub(crate) fn device(choice: DeviceChoice) -> Result<Option<(Device, String)>, E
     Ok(Some((Device::cuda(number).map_err(hint)?, name)))
 }
 
-/// To measure: the number of rows up to which products in FP8 multiply values of 16 bits. It
-/// chooses kernels, not numbers.
-const VALUE_ROWS: &str = "SPECTUNE_FP8_VALUE_ROWS";
-
 /// To measure: 1, the host looks up all drafts; 0, a GPU those of its look-ups in prompts.
 const HOST_LOOK_UPS: &str = "SPECTUNE_HOST_LOOK_UPS";
 
@@ -443,7 +439,6 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         verify_plan: options.verify_plan,
         joins_chains: options.second_source.is_some(),
         looks_up: looked_up_on_device(options)?,
-        most_value_rows: variable(VALUE_ROWS)?,
         split_draft: options.split_draft,
         states: StateOptions::from_engine(options),
     })

@@ -381,6 +381,40 @@ __device__ __forceinline__ void mma_16816(float d[4], const u32 a[4], const u32 
 #endif
 }
 
+#if __CUDA_ARCH__ == 900
+/// Four FP8 numbers (e4m3) as pairs of halves.
+__device__ __forceinline__ void halves_of(u32& low, u32& high, u32 four) {
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
+      : "=r"(low), "=r"(high)
+      : "r"(four));
+}
+#endif
+/// The same for FP8 numbers (e4m3), a 16×32 and b 32×8: a word has four, of neighbouring columns of
+/// a and rows of b. From compute capability 8.9 on.
+__device__ __forceinline__ void mma_16832_numbers(float d[4], const u32 a[4], const u32 b[2]) {
+#if __CUDA_ARCH__ == 900
+  // Warps of Hopper have no such instruction: products of halves are what ptxas makes of it too, but
+  // with a sum of its own for each 32.
+  u32 left[2][4], right[2][2];
+#pragma unroll
+  for (int i = 0; i < 4; i++) halves_of(left[0][i], left[1][i], a[i]);
+#pragma unroll
+  for (int i = 0; i < 2; i++) halves_of(right[0][i], right[1][i], b[i]);
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(left[h][0]), "r"(left[h][1]), "r"(left[h][2]), "r"(left[h][3]), "r"(right[h][0]), "r"(right[h][1]));
+  }
+#elif __CUDA_ARCH__ >= 890
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  asm volatile("trap;");
+#endif
+}
+
 #endif  // EMULATOR
 
 /// The largest score of a row so far, or 0 if there is none, so that differences from it are
@@ -517,6 +551,10 @@ template <int BYTES>
 __device__ __forceinline__ u32 place_of(int row, int chunk) {
   return (u32)(row * BYTES + (chunk ^ (row & 7)) * 16);
 }
+
+/// The place of the chunk that lies `chunks` after one at this place in the same row, if the two
+/// numbers of chunks have no bit in common.
+__device__ __forceinline__ u32 later_place(u32 place, int chunks) { return place ^ (u32)chunks * 16; }
 
 /// The sum over a block in every thread, in a fixed order. `scratch` is 32 floats of shared memory,
 /// reusable after the call.

@@ -4,11 +4,11 @@
 /// One block: M tiles of 16 outputs per warp (8 if GATED), ROWS rows, one part of the inputs, or if
 /// FOLD all of them.
 template <int ROWS, bool GATED, bool FOLD, int M = 1>
-__device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const W* w, const T* bias, int rows,
+__device__ __forceinline__ void block_of(void* y, int y_is_float, const X* x, int x_stride, const W* w, const T* bias, int rows,
                                          int inputs, int outputs, SCALE_PARAMETERS, int share, int pause W_PARAMETERS) {
   constexpr int TILES = ROWS / 8, RING_STAGES = STAGES(ROWS), OUTPUTS = (GATED ? 8 : 16) * M;
-  // With more rows, the norm kernel applies the scale.
-  constexpr bool SCALES = ROWS <= 32;
+  // With more rows, the norm kernel applies the scale. Numbers have scales of their own.
+  constexpr bool SCALES = ROWS <= 32 && sizeof(X) > 1;
   DYNAMIC_SHARED(shared);
   int thread = (int)threadIdx.x, threads = (int)blockDim.x, warps = threads / WARP;
   int first_row = (int)blockIdx.x * ROWS, first_output = (int)blockIdx.y * warps * OUTPUTS;
@@ -37,9 +37,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     }
   };
   int x_chunk = thread % CHUNKS, x_row = thread / CHUNKS, x_apart = threads / CHUNKS;
-  const T* from_row = x + (u64)(first_row + x_row) * x_stride + begin + x_chunk * 8;
+  const X* from_row = x + (u64)(first_row + x_row) * x_stride + begin + x_chunk * X_CHUNK;
   int rows_here = min(rows - first_row, ROWS);
-  int inside_row = x_row < rows_here ? (end - begin - x_chunk * 8 + PIECE - 1) / PIECE : 0;
+  int inside_row = x_row < rows_here ? (end - begin - x_chunk * X_CHUNK + PIECE - 1) / PIECE : 0;
   auto load_rows = [&](int step, unsigned char* stage) {
     stage += warps * 16 * M * ROW_BYTES;
     // Blocks have at least four warps, so a thread copies at most one of this many rows.
@@ -102,31 +102,31 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     }
     low[0] = high[0] = 0.0f;
   };
+  const float* of_blocks = scales_of_blocks(squares, count, begin);
   auto multiply = [&](int step, const unsigned char* stage) {
     const unsigned char* weights = stage + warp() * 16 * M * ROW_BYTES;
     const unsigned char* rows_of = stage + warps * 16 * M * ROW_BYTES;
 #pragma unroll
-    for (int m = 0; m < M; m++) scaled[m].ask(step + 1 < steps);
-    const float* of_blocks = scales_of_blocks(squares, count, begin + step * PIECE);
+    for (int m = 0; m < M; m++) {
+      scaled[m].ask(step + 1 < steps);
+      scaled[m].ask_rows(of_blocks, first_row + quarter * 2, -count - 2);
+    }
+    if (of_blocks) of_blocks -= count;
 #pragma unroll
-    for (int k = 0; k < PIECE / 16; k += 2) {
+    for (int k = 0; k < PIECE; k += STEP) {
       u32 a[M][2][4];
 #pragma unroll
-      for (int m = 0; m < M; m++) load_weights_32<ROW_BYTES>(a[m], weights + m * 16 * ROW_BYTES, k);
+      for (int m = 0; m < M; m++) load_step<ROW_BYTES>(a[m], weights + m * 16 * ROW_BYTES, k / 16);
 #pragma unroll
       for (int t = 0; t < TILES; t++) {
-        // Eight rows, 32 inputs.
         u32 b[4];
-        ldmatrix_x4(b, rows_of + place_of<X_ROW_BYTES>(t * 8 + lane() % 8, k * 2 + lane() / 8));
+        ldmatrix_x4(b, rows_of + later_place(place_of<X_ROW_BYTES>(t * 8 + lane() % 8, lane() / 8), k / X_CHUNK));
 #pragma unroll
-        for (int m = 0; m < M; m++) {
-          mma_16816(scaled[m].of(sum[m], t), a[m][0], b);
-          mma_16816(scaled[m].of(sum[m], t), a[m][1], b + 2);
-        }
+        for (int m = 0; m < M; m++) multiply_step(scaled[m].of(sum[m], t), a[m], b);
       }
     }
 #pragma unroll
-    for (int m = 0; m < M; m++) scaled[m].add(sum[m], of_blocks, first_row + quarter * 2, -count - 2);
+    for (int m = 0; m < M; m++) scaled[m].add(sum[m]);
     if (FOLD && (step + 1) * PIECE % share == 0) fold();
   };
   go_round<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows, multiply);
@@ -154,6 +154,6 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
 }
 
 #define PARAMETERS                                                                                                      \
-  void *y, int y_is_float, const T *x, int x_stride, const W *w, const T *bias, int rows, int inputs, int outputs,      \
+  void *y, int y_is_float, const X *x, int x_stride, const W *w, const T *bias, int rows, int inputs, int outputs,      \
       SCALE_PARAMETERS, int share, int pause W_PARAMETERS
 #define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share, pause W_ARGUMENTS

@@ -15,7 +15,7 @@
 #define FEW_PIECE (FEW_WARPS * PIECE)
 
 #define PARAMETERS                                                                                                      \
-  void *y, int y_is_float, const T *x, int x_stride, const W *w, const T *bias, int rows, int inputs, int outputs,      \
+  void *y, int y_is_float, const X *x, int x_stride, const W *w, const T *bias, int rows, int inputs, int outputs,      \
       SCALE_PARAMETERS, int pause W_PARAMETERS
 #define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, pause W_ARGUMENTS
 
@@ -52,9 +52,9 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   // it copies the first one's weights, and they are not written.
   int inside = (end - begin - chunk * W_CHUNK + FEW_PIECE - 1) / FEW_PIECE;
   int x_chunk = thread % X_CHUNKS, x_row = thread / X_CHUNKS;
-  int inside_row = x_row < rows ? (end - begin - x_chunk * 8 + FEW_PIECE - 1) / FEW_PIECE : 0;
+  int inside_row = x_row < rows ? (end - begin - x_chunk * X_CHUNK + FEW_PIECE - 1) / FEW_PIECE : 0;
   const W* from[4];
-  const T* from_row = x + (u64)x_row * x_stride + begin + x_chunk * 8;
+  const X* from_row = x + (u64)x_row * x_stride + begin + x_chunk * X_CHUNK;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     int at = first_output + own_row + 4 * i;
@@ -97,17 +97,17 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   auto multiply = [&](int step, const unsigned char* stage) {
     const unsigned char* rows_of = stage + 16 * W_ROW;
     scaled.ask(begin + (step + 1) * FEW_PIECE + warp() * PIECE < end);
+    scaled.ask_rows(scales_of_blocks(squares, count, min(begin + step * FEW_PIECE + warp() * PIECE, inputs - 1)),
+                    lane() % 4 * 2 % FEW_ROWS, -count - 2);
 #pragma unroll
-    for (int k = 0; k < PIECE / 16; k += 2) {
+    for (int k = 0; k < PIECE; k += STEP) {
       // Columns after the last row repeat another row's values, and are not written.
       u32 a[2][4], b[4];
-      load_weights_32<W_ROW>(a, stage, warp() * (PIECE / 16) + k);
-      ldmatrix_x4(b, rows_of + place_of<X_ROW>(lane() % FEW_ROWS, warp() * CHUNKS + k * 2 + lane() / 8));
-      mma_16816(scaled.of(sum, 0), a[0], b);
-      mma_16816(scaled.of(sum, 0), a[1], b + 2);
+      load_step<W_ROW>(a, stage, (warp() * PIECE + k) / 16);
+      ldmatrix_x4(b, rows_of + later_place(place_of<X_ROW>(lane() % FEW_ROWS, lane() / 8), (warp() * PIECE + k) / X_CHUNK));
+      multiply_step(scaled.of(sum, 0), a, b);
     }
-    const float* of_blocks = scales_of_blocks(squares, count, min(begin + step * FEW_PIECE + warp() * PIECE, inputs - 1));
-    scaled.add(sum, of_blocks, lane() % 4 * 2 % FEW_ROWS, -count - 2);
+    scaled.add(sum);
   };
   go_round<RING_STAGES>(shared, STAGE_BYTES, steps, load_weights, load_rows, multiply);
   block_sync();

@@ -107,15 +107,19 @@ __device__ __forceinline__ void add_to_stream(float (&x)[NUMBERS], T* own, const
                                               u64 part, T* kept) {
   read_numbers(own, x);
   if (MOST > 0 || other) {
+    // All loads before the first store, which they would wait for.
+    float y[NUMBERS];
 #pragma unroll
     for (int half = 0; half < NUMBERS; half += VECTOR) {
-      float y[VECTOR];
       if constexpr (MOST > 0)
-        read_parts<MOST>(parts + half, part_count, part, y);
+        read_parts<MOST>(parts + half, part_count, part, y + half);
       else
-        read_vector(other + half, y);
+        read_vector(other + half, y + half);
+    }
 #pragma unroll
-      for (int i = 0; i < VECTOR; i++) x[half + i] = to_float(from_float(x[half + i] + y[i]));
+    for (int half = 0; half < NUMBERS; half += VECTOR) {
+#pragma unroll
+      for (int i = half; i < half + VECTOR; i++) x[i] = to_float(from_float(x[i] + y[i]));
       write_vector(own + half, x + half);
     }
   }
@@ -181,10 +185,36 @@ extern "C" __global__ void __launch_bounds__(512, 1) norm_blocks_parts(NORM) { n
 /// multiprocessors, and large blocks start only when others have left.
 #define SHARERS 8
 
+/// What a warp, a block or a cluster has met: the sum of squares, and the largest magnitude of
+/// elements times weights, as bits.
+struct Met {
+  float squares;
+  u32 most;
+};
+
+/// What a cluster has met, from what each thread has. Its warps exchange it without a barrier of
+/// their blocks; these wait for the cluster once more before they end, since others read their
+/// memory.
+__device__ __forceinline__ Met meet(float squares, u32 most) {
+  DYNAMIC_SHARED(shared);
+  Met* met = (Met*)shared;
+  squares = warp_sum(squares);
+  most = largest_of_lanes<WARP>(most);
+  if (lane() == 0) met[warp()] = Met{squares, most};
+  cluster_arrive_with_own();
+  cluster_wait();
+  Met all = {0.0f, 0};
+  for (int of_block = lane() / SHARERS; of_block < (int)blockDim.x / WARP; of_block += WARP / SHARERS) {
+    Met other = load_from_block(met + of_block, lane() % SHARERS);
+    all = Met{all.squares + other.squares, max(all.most, other.most)};
+  }
+  all = Met{warp_sum(all.squares), largest_of_lanes<WARP>(all.most)};
+  cluster_arrive_relaxed();
+  return all;
+}
+
 template <bool BLOCKS>
 __device__ __forceinline__ void quantise_in_cluster(OUT_PARAMETERS, const T* x, int x_stride, SCALE_PARAMETERS, int width) {
-  DYNAMIC_SHARED(shared);
-  __shared__ u32 scratch[32];
   int row = (int)blockIdx.x / SHARERS, rows = (int)gridDim.x / SHARERS, rank = cluster_rank();
   int at = (rank * (int)blockDim.x + (int)threadIdx.x) * NUMBERS;
   wait_for_predecessor();
@@ -197,27 +227,12 @@ __device__ __forceinline__ void quantise_in_cluster(OUT_PARAMETERS, const T* x, 
     of_row = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(values)), nullptr);
     if (at % W_BLOCK == 0 && at < width) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = of_row;
   } else {
-    u32 most = largest_of_block(largest_of(values), scratch);
-    float* met = (float*)shared;
-    if (threadIdx.x == 0) *met = bits_float(most);
-    cluster_arrive_with_own();
-    cluster_wait();
-    most = largest_of_lanes<WARP>(lane() < SHARERS ? float_bits(load_from_block(met, lane())) : 0);
-    // After the values are here: a block whose memory is still being read must not end.
-    cluster_arrive_relaxed();
-    of_row = scale_for(most, fixed);
+    of_row = scale_for(meet(0.0f, largest_of(values)).most, fixed);
     if (rank == 0 && threadIdx.x == 0) scales[row] = of_row;
   }
   if (at < width) write_numbers(out, as_values, (u64)row * width + at, values, of_row);
   if (!BLOCKS) cluster_wait();
 }
-
-/// What a block has met: the sum of squares, and the largest magnitude of elements times weights,
-/// as bits.
-struct Met {
-  float squares;
-  u32 most;
-};
 
 /// One exchange is enough: the largest value is that of the largest element times its weight, up to
 /// its rounding.
@@ -225,9 +240,6 @@ template <bool BLOCKS>
 __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int stream_stride, const T* add, int add_stride,
                                                 const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
                                                 const int* source, int width, float epsilon) {
-  DYNAMIC_SHARED(shared);
-  __shared__ float scratch[32];
-  __shared__ u32 most_scratch[32];
   int row = (int)blockIdx.x / SHARERS, rows = (int)gridDim.x / SHARERS, rank = cluster_rank();
   int at = (rank * (int)blockDim.x + (int)threadIdx.x) * NUMBERS;
   float by[NUMBERS], x[NUMBERS], squares = 0.0f;
@@ -247,19 +259,8 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
     squares += x[i] * x[i];
     most = max(most, float_bits(x[i] * by[i]) & 0x7fffffffu);
   }
-  squares = block_sum(squares, scratch);
-  most = largest_of_block(most, most_scratch);
-  Met* met = (Met*)shared;
-  if (threadIdx.x == 0) *met = Met{squares, most};
-  cluster_arrive_with_own();
-  cluster_wait();
-  Met other = {0.0f, 0};
-  if (lane() < SHARERS) other = load_from_block(met, lane());
-  float sum = warp_sum(other.squares);
-  most = largest_of_lanes<WARP>(other.most);
-  // After the values are here: a block whose memory is still being read must not end.
-  cluster_arrive_relaxed();
-  float scale = inverse_root(sum / (float)width + epsilon);
+  Met met = meet(squares, most);
+  float scale = inverse_root(met.squares / (float)width + epsilon);
 #pragma unroll
   for (int i = 0; i < NUMBERS; i++) x[i] = to_float(from_float(x[i] * scale * by[i]));
   float of_row;
@@ -267,7 +268,7 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
     of_row = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(x)), nullptr);
     if (at % W_BLOCK == 0 && at < width) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = of_row;
   } else {
-    float largest = to_float(from_float(bits_float(most) * scale));
+    float largest = to_float(from_float(bits_float(met.most) * scale));
     of_row = scale_for(float_bits(largest) & 0x7fffffffu, fixed);
     if (rank == 0 && threadIdx.x == 0) scales[row] = of_row;
   }
@@ -276,10 +277,10 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
 }
 
 /// `quantise_rows` and `quantise_blocks`, and the same norms, of few rows. Grid: SHARERS · rows in
-/// clusters of SHARERS; one thread per NUMBERS elements of a row, in whole warps, at most 128 in a
-/// block. Dynamic shared memory: 16 bytes.
-extern "C" __global__ void __launch_bounds__(128) quantise_rows_cluster(PARAMETERS) { quantise_in_cluster<false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(128) quantise_blocks_cluster(PARAMETERS) { quantise_in_cluster<true>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(128) norm_rows_cluster(NORM) { norm_in_cluster<false>(NORM_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(128) norm_blocks_cluster(NORM) { norm_in_cluster<true>(NORM_ARGUMENTS); }
+/// clusters of SHARERS; one thread per NUMBERS elements of a row, in whole warps, at most 256 in a
+/// block. Dynamic shared memory: 8 bytes per warp.
+extern "C" __global__ void __launch_bounds__(256) quantise_rows_cluster(PARAMETERS) { quantise_in_cluster<false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(256) quantise_blocks_cluster(PARAMETERS) { quantise_in_cluster<true>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(256) norm_rows_cluster(NORM) { norm_in_cluster<false>(NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(256) norm_blocks_cluster(NORM) { norm_in_cluster<true>(NORM_ARGUMENTS); }
 #endif

@@ -137,3 +137,32 @@ __device__ __forceinline__ int multiply_tiles(float (&sum)[COLUMNS / 2], const T
   products_wait(sum);
   return before;
 }
+
+#ifdef X_FP8
+/// The same for FP8 numbers, all of whose stages it releases: left are weights, whose scales
+/// `scaled` has, and right COLUMNS rows. `of_blocks` are the scales of the rows for the inputs of
+/// the first stage, or null; those of the next are `apart` further.
+template <int COLUMNS>
+__device__ __forceinline__ void multiply_numbers(float (&sum)[COLUMNS / 2], Scaled<COLUMNS / 8>& scaled, const float* of_blocks,
+                                                 int apart, const TileRing& ring, Slot& slot, int steps, int stages, int stage_bytes,
+                                                 Place left, Place right) {
+  auto& piece = *(float (*)[COLUMNS / 2])scaled.piece;
+  auto& sums = *(float (*)[COLUMNS / 8][4])sum;
+#pragma unroll 1
+  for (int step = 0; step < steps; step++) {
+    scaled.ask(step + 1 < steps);
+    scaled.ask_rows(of_blocks, lane() % 4 * 2, apart - 2);
+    if (of_blocks) of_blocks += apart;
+    barrier_await(ring.full + slot.at, slot.turn);
+    u32 stage = (u32)(slot.at * stage_bytes);
+    products_begin();
+#pragma unroll
+    for (u32 k = 0; k < PIECE / 32; k++) product_of_numbers_start<COLUMNS>(piece, left + stage + k * 32, right + stage + k * 32, k > 0);
+    products_commit();
+    products_wait(piece);
+    ring.leave(slot.at);
+    scaled.add(sums);
+    advance(slot, stages);
+  }
+}
+#endif

@@ -40,11 +40,16 @@ __device__ __forceinline__ void convert(u32 (&a)[4], u32 low_row, u32 high_row) 
 }
 
 /// Left factors of 16 rows of weights, rows of BYTES bytes, for the 32 inputs from 16 · `inputs_16`
-/// on.
+/// on, as numbers. `inputs_16` is even.
+template <int BYTES>
+__device__ __forceinline__ void load_numbers_32(u32 (&a)[4], const unsigned char* rows, int inputs_16) {
+  ldmatrix_x4(a, rows + later_place(place_of<BYTES>(lane() % 16, lane() / 16), inputs_16));
+}
+/// The same as T.
 template <int BYTES>
 __device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
   u32 raw[4];
-  ldmatrix_x4(raw, rows + place_of<BYTES>(lane() % 16, inputs_16 + lane() / 16));
+  load_numbers_32<BYTES>(raw, rows, inputs_16);
 #pragma unroll
   for (int h = 0; h < 2; h++) convert(a[h], raw[2 * h], raw[2 * h + 1]);
 }
@@ -56,13 +61,16 @@ __device__ __forceinline__ void load_left(u32 (&a)[2][4], const unsigned char* r
   load_weights_32<BYTES>(a, rows, inputs_16);
 }
 
-/// Sums of products of 16 rows of weights, of which a lane has rows lane / 4 and lane / 4 + 8,
-/// scaled every 128 inputs.
+/// Sums of products of 16 rows of weights, of which a lane has rows lane / 4 and lane / 4 + 8, and 8
+/// rows of x for each tile, scaled every 128 inputs.
 template <int TILES>
 struct Scaled {
   float piece[TILES][4], low, high, next_low, next_high;
   const float *low_from, *high_from;
   int step;
+  /// The scales of the rows of each tile for these inputs, if they have any.
+  float2 of_rows[TILES];
+  bool scales_rows;
 
   /// `low_row` and `high_row` are indices into all rows of weights; the sums start at input
   /// `begin`, and advance by `stride` scale blocks each step.
@@ -70,6 +78,7 @@ struct Scaled {
                                         int stride) {
     int first = w_columns > 1 ? begin / W_BLOCK : 0;
     step = w_columns > 1 ? stride : 0;
+    scales_rows = false;
     first = min(first, w_columns - 1);
     low_from = w_scales + (u64)(low_row >> w_shift) * w_columns + first;
     high_from = w_scales + (u64)(high_row >> w_shift) * w_columns + first;
@@ -95,18 +104,26 @@ struct Scaled {
       next_high = *high_from;
     }
   }
+  /// Loads the scales of rows for these inputs, `of_rows`, unless that is null: a lane has rows
+  /// `first` and the next of each eight, and none after `last` count.
+  __device__ __forceinline__ void ask_rows(const float* from, int first, int last) {
+    scales_rows = from;
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+      if (from) of_rows[t] = *(const float2*)(from + min(first + 8 * t, last));
+    }
+  }
   /// The accumulators of products that are not scaled yet.
   __device__ __forceinline__ float (&of(float (&)[TILES][4], int t))[4] { return piece[t]; }
-  /// Scales them, and adds them to the sums. `of_rows` are the scales of rows for these inputs, or
-  /// null; a lane has rows `first` and the next of each eight, and none after `last` count.
-  __device__ __forceinline__ void add(float (&sum)[TILES][4], const float* of_rows = nullptr, int first = 0, int last = 0) {
-    if (of_rows) {
+  /// Scales them, and adds them to the sums.
+  __device__ __forceinline__ void add(float (&sum)[TILES][4]) {
+    if (scales_rows) {
 #pragma unroll
       for (int t = 0; t < TILES; t++) {
-        float2 by = *(const float2*)(of_rows + min(first + 8 * t, last));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          sum[t][i] = multiply_add(piece[t][i], (i < 2 ? low : high) * (i % 2 ? by.y : by.x), sum[t][i]);
+          float by = i % 2 ? of_rows[t].y : of_rows[t].x;
+          sum[t][i] = multiply_add(piece[t][i], (i < 2 ? low : high) * by, sum[t][i]);
         }
       }
     } else {
@@ -146,13 +163,15 @@ typedef T W;
 template <int BYTES>
 __device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
 #pragma unroll
-  for (int h = 0; h < 2; h++) ldmatrix_x4(a[h], rows + place_of<BYTES>(lane() % 16, (inputs_16 + h) * 2 + lane() / 16));
+  for (int h = 0; h < 2; h++) {
+    ldmatrix_x4(a[h], rows + later_place(place_of<BYTES>(lane() % 16, lane() / 16), (inputs_16 + h) * 2));
+  }
 }
 
 #define W_LEFT 1
 template <int BYTES>
 __device__ __forceinline__ void load_left(u32 (&a)[1][4], const unsigned char* rows, int inputs_16) {
-  ldmatrix_x4(a[0], rows + place_of<BYTES>(lane() % 16, inputs_16 * 2 + lane() / 16));
+  ldmatrix_x4(a[0], rows + later_place(place_of<BYTES>(lane() % 16, lane() / 16), inputs_16 * 2));
 }
 
 /// Sums that need no scales.
@@ -160,13 +179,44 @@ template <int TILES>
 struct Scaled {
   __device__ __forceinline__ void ask(bool) {}
   __device__ __forceinline__ float (&of(float (&sum)[TILES][4], int t))[4] { return sum[t]; }
-  __device__ __forceinline__ void add(float (&)[TILES][4], const float* = nullptr, int = 0, int = 0) {}
+  __device__ __forceinline__ void ask_rows(const float*, int, int) {}
+  __device__ __forceinline__ void add(float (&)[TILES][4]) {}
 };
+#endif
+
+/// The type of rows: T, or with -DX_FP8 numbers in the order of the weights, which are in FP8 too.
+/// X_CHUNK are the elements of 16 bytes. STEP inputs are multiplied at a time, by `multiply_step`: a
+/// left factor of 16 outputs, and a right one of 8 rows in four 8×8 tiles.
+#ifdef X_FP8
+typedef unsigned char X;
+#define X_CHUNK 16
+#define STEP 64
+template <int BYTES>
+__device__ __forceinline__ void load_step(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
+  load_numbers_32<BYTES>(a[0], rows, inputs_16);
+  load_numbers_32<BYTES>(a[1], rows, inputs_16 + 2);
+}
+__device__ __forceinline__ void multiply_step(float (&sum)[4], const u32 (&a)[2][4], const u32 (&b)[4]) {
+  mma_16832_numbers(sum, a[0], b);
+  mma_16832_numbers(sum, a[1], b + 2);
+}
+#else
+typedef T X;
+#define X_CHUNK 8
+#define STEP 32
+template <int BYTES>
+__device__ __forceinline__ void load_step(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
+  load_weights_32<BYTES>(a, rows, inputs_16);
+}
+__device__ __forceinline__ void multiply_step(float (&sum)[4], const u32 (&a)[2][4], const u32 (&b)[4]) {
+  mma_16816(sum, a[0], b);
+  mma_16816(sum, a[1], b + 2);
+}
 #endif
 
 /// Bytes of a row of weights in a stage (ROW_BYTES) and of a row of x (X_ROW_BYTES), and their
 /// numbers of 16-byte chunks.
 #define ROW_BYTES (PIECE * (int)sizeof(W))
 #define W_CHUNKS (PIECE / W_CHUNK)
-#define X_ROW_BYTES (PIECE * 2)
-#define CHUNKS (PIECE / 8)
+#define X_ROW_BYTES (PIECE * (int)sizeof(X))
+#define CHUNKS (PIECE / X_CHUNK)

@@ -144,7 +144,11 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place l
 /// short.
 template <int COLUMNS>
 __device__ __forceinline__ void product_of_numbers_start(float (&sum)[COLUMNS / 2], Place left, Place right, int adds) {
-  static_assert(COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112 || COLUMNS == 128, "others are not needed");
+  static_assert(COLUMNS <= 32 ? COLUMNS % 8 == 0 : COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112 || COLUMNS == 128,
+                "others are not needed");
+  if constexpr (COLUMNS == 8) PRODUCT_OF_NUMBERS(8, 4, 5, 6);
+  if constexpr (COLUMNS == 16) PRODUCT_OF_NUMBERS(16, 8, 9, 10);
+  if constexpr (COLUMNS == 24) PRODUCT_OF_NUMBERS(24, 12, 13, 14);
   if constexpr (COLUMNS == 32) PRODUCT_OF_NUMBERS(32, 16, 17, 18);
   if constexpr (COLUMNS == 64) PRODUCT_OF_NUMBERS(64, 32, 33, 34);
   if constexpr (COLUMNS == 96) PRODUCT_OF_NUMBERS(96, 48, 49, 50);

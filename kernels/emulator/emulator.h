@@ -579,24 +579,17 @@ inline float element_value(u16 bits) {
   return f16_value(bits);
 #endif
 }
-// The fragments of m16n8k16: lane l holds of a rows l/4 and l/4+8, columns 2(l%4)+{0,1} and +8; of b rows (k)
-// 2(l%4)+{0,1} and +8, column l/4; of d rows l/4 and l/4+8, columns 2(l%4)+{0,1}.
-inline void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
-  using namespace emulator;
+namespace emulator {
+// d += a · b of 16×16 and 16×8; `fill(left, right, row, quarter)` writes what a lane holds of both, d is as in mma_16816.
+template <class Fill>
+inline void multiply_16(float d[4], Fill&& fill) {
   Worker& w = *worker;
   int row = w.current % kWarp / 4, column = w.current % 4 * 2;
   Warp& group = w.warps[w.current / kWarp];
   auto left = group.left[group.generation & 1];
   auto right = group.right[group.generation & 1];
   auto sums = group.sums[group.generation & 1];
-  for (int i = 0; i < 4; i++) {
-    left[row + i % 2 * 8][column + i / 2 * 8] = element_value((u16)a[i]);
-    left[row + i % 2 * 8][column + i / 2 * 8 + 1] = element_value((u16)(a[i] >> 16));
-  }
-  for (int i = 0; i < 2; i++) {
-    right[column + i * 8][row] = element_value((u16)b[i]);
-    right[column + i * 8 + 1][row] = element_value((u16)(b[i] >> 16));
-  }
+  fill(left, right, row, w.current % 4);
   for (int i = 0; i < 4; i++) sums[row + i / 2 * 8][column + i % 2] = d[i];
   sync_warp();
   // The first lane that goes on computes for all, a row of sums at a time; each sum in the order of its inputs.
@@ -617,6 +610,22 @@ inline void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
     }
   }
   for (int i = 0; i < 4; i++) d[i] = sums[row + i / 2 * 8][column + i % 2];
+}
+}  // namespace emulator
+// The fragments of m16n8k16: lane l holds of a rows l/4 and l/4+8, columns 2(l%4)+{0,1} and +8; of b rows (k)
+// 2(l%4)+{0,1} and +8, column l/4; of d rows l/4 and l/4+8, columns 2(l%4)+{0,1}.
+inline void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
+  emulator::multiply_16(d, [&](auto& left, auto& right, int row, int pair) {
+    int column = pair * 2;
+    for (int i = 0; i < 4; i++) {
+      left[row + i % 2 * 8][column + i / 2 * 8] = element_value((u16)a[i]);
+      left[row + i % 2 * 8][column + i / 2 * 8 + 1] = element_value((u16)(a[i] >> 16));
+    }
+    for (int i = 0; i < 2; i++) {
+      right[column + i * 8][row] = element_value((u16)b[i]);
+      right[column + i * 8 + 1][row] = element_value((u16)(b[i] >> 16));
+    }
+  });
 }
 
 // Products of a warp group read shared memory at their own pace: here as late as can be, when they are waited for. What is
@@ -690,6 +699,20 @@ inline const std::array<float, 256>& number_values() {
     return made;
   }();
   return values;
+}
+// The fragments of m16n8k32: lane l holds of a rows l/4 and l/4+8, columns 4(l%4)+{0,1,2,3} and +16; of b rows (k)
+// 4(l%4)+{0,1,2,3} and +16, column l/4; of d as in m16n8k16.
+inline void mma_16832_numbers(float d[4], const u32 a[4], const u32 b[2]) {
+  const std::array<float, 256>& values = number_values();
+  for (int half = 0; half < 2; half++) {
+    emulator::multiply_16(d, [&](auto& left, auto& right, int row, int quarter) {
+      for (int i = 0; i < 4; i++) {
+        left[row][quarter * 4 + i] = values[a[half * 2] >> 8 * i & 255];
+        left[row + 8][quarter * 4 + i] = values[a[half * 2 + 1] >> 8 * i & 255];
+        right[quarter * 4 + i][row] = values[b[half] >> 8 * i & 255];
+      }
+    });
+  }
 }
 // A product of FP8 numbers, for a thread of a warp group.
 inline void compute_numbers(const emulator::Product& product, int self) {
@@ -843,6 +866,7 @@ inline void copy_tile_of_halves(void* shared, const Tiles* tiles, int column, in
 inline void prefetch_tiles(const Tiles*) {}
 #else
 inline void mma_16816(float*, const u32*, const u32*) { std::abort(); }
+inline void mma_16832_numbers(float*, const u32*, const u32*) { std::abort(); }
 #endif
 
 template <class... A, size_t... I>

@@ -4,7 +4,7 @@
 //! `docs/notes/performance/fp8.md`.
 //!
 //! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…]
-//! [llama-3.1-8b | llama-3.2-1b,…] [SECONDS]`; the emulator runs one small layer.
+//! [llama-3.1-8b | llama-3.2-1b | qwen3.5-27b,…] [SECONDS]`; the emulator runs one small layer.
 //! `llama-3.1-8b/head` is the product with the vocabulary alone; with `/fp8` layers have FP8
 //! weights with a scale per output, with `/fp8-blocks` per block, which are dequantised for the
 //! library. With `/fp8-products` and `/fp8-blocks-products` rows are in FP8 too, and the relative
@@ -23,7 +23,7 @@ use kernels::{
         Buffer, Device, DeviceError, Element, Slice,
         matmul::{Matmul, MatmulHandle, Operands, SearchSetup},
     },
-    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled, WeightScales, WeightType},
+    launch::{Added, Kernels, Linear, Parts, RmsNorm, RowForm, Rows, Stream, Unscaled, WeightScales, WeightType},
     reference::Fp8Scales,
 };
 
@@ -131,7 +131,9 @@ fn shape(name: &str) -> Result<Shape, String> {
     match name {
         "llama-3.1-8b" => Ok(of_8b),
         "llama-3.2-1b" => Ok(Shape { layers: 16, hidden: 2048, qkv: 3072, intermediate: 8192, ..of_8b }),
-        _ => Err(format!("{name}: neither llama-3.1-8b nor llama-3.2-1b")),
+        // Projections of its delta nets; that of the output has as many inputs as outputs here.
+        "qwen3.5-27b" => Ok(Shape { layers: 16, hidden: 5120, qkv: 16384, intermediate: 17408, ..of_8b }),
+        _ => Err(format!("{name}: none of llama-3.1-8b, llama-3.2-1b and qwen3.5-27b")),
     }
 }
 
@@ -170,7 +172,10 @@ fn run_for(
 impl Model {
     /// Times passes over these numbers of rows.
     fn print(&self, all_rows: &[usize]) -> Result<(), DeviceError> {
-        println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "warp groups", "library");
+        println!(
+            "{:>6} {:>18} {:>18} {:>18} {:>18} {:>18}",
+            "rows", "streamed", "of numbers", "groups of few", "warp groups", "library"
+        );
         for &rows in all_rows {
             let work = self.work(rows)?;
             let Some(layout) = self.shape.scales.filter(|_| self.shape.products) else {
@@ -178,18 +183,22 @@ impl Model {
                 let groups = self.has_groups(rows).then(|| self.time(|| self.by_groups(&work))).transpose()?;
                 let library = self.library(&work)?;
                 let library = library.map(|plans| self.time(|| self.by_library(&work, &plans))).transpose()?;
-                self.print_times(rows, [Some(streamed), groups, library]);
+                self.print_times(rows, [Some(streamed), None, None, groups, library]);
                 continue;
             };
             let products = Products::new(self, &work, layout)?;
             let plans = products.library()?;
-            let streamed = self.time(|| products.pass(Route::Streamed))?;
+            let streamed = self.time(|| products.pass(Route::Streamed(RowForm::Values)))?;
+            let numbers = self.time(|| products.pass(Route::Streamed(RowForm::Numbers)))?;
+            let few = products.has_few().then(|| self.time(|| products.pass(Route::Few))).transpose()?;
             let groups = products.has_groups().then(|| self.time(|| products.pass(Route::Groups))).transpose()?;
             let library = plans.as_ref().map(|plans| self.time(|| products.pass(Route::Library(plans)))).transpose()?;
-            self.print_times(rows, [Some(streamed), groups, library]);
+            self.print_times(rows, [Some(streamed), Some(numbers), few, groups, library]);
             let or_none = |found: Option<f64>| found.map_or("none".into(), |found| format!("{found:.1e}"));
-            let [groups, library, plain] = products.differences(plans.as_ref())?.map(or_none);
-            println!("       differences: warp groups {groups}, library {library}, 16-bit rows {plain}");
+            let [few, groups, library, plain] = products.differences(plans.as_ref())?.map(or_none);
+            println!(
+                "       differences: groups of few {few}, warp groups {groups}, library {library}, 16-bit rows {plain}"
+            );
         }
         Ok(())
     }
@@ -198,10 +207,10 @@ impl Model {
         median(self.kernels.device(), RUNS, work)
     }
 
-    fn print_times(&self, rows: usize, seconds: [Option<f64>; 3]) {
+    fn print_times(&self, rows: usize, seconds: [Option<f64>; 5]) {
         let cell = |seconds: f64| format!("{:.3} {:>8.0}", seconds * 1e3, self.bytes() / seconds / 1e9);
-        let [streamed, groups, library] = seconds.map(|seconds| seconds.map_or("none".into(), cell));
-        println!("{rows:>6} {streamed:>18} {groups:>18} {library:>18}");
+        let [streamed, numbers, few, groups, library] = seconds.map(|seconds| seconds.map_or("none".into(), cell));
+        println!("{rows:>6} {streamed:>18} {numbers:>18} {few:>18} {groups:>18} {library:>18}");
     }
 
     /// Whether warp groups support this many rows.
@@ -212,7 +221,7 @@ impl Model {
 
     /// Whether the warp-group kernels for few rows are the fastest for a layer.
     fn suits_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
-        self.shape.scales.is_none() && self.kernels.suits_group(rows, inputs, sums)
+        self.shape.scales.is_none() && self.kernels.suits_group(rows, inputs, sums, WeightType::Plain)
     }
 
     /// Runs each variant for a given time.
@@ -343,7 +352,7 @@ impl Model {
             let Linear { rows, inputs, outputs, .. } = layer;
             let layout = layer.scales.map(|scales| scales.layout);
             let left = match self.kernels.wide(rows, [inputs, outputs], most_parts, layout).first() {
-                _ if layout.is_none() && self.kernels.suits_group(rows, inputs, outputs) => {
+                _ if layout.is_none() && self.kernels.suits_group(rows, inputs, outputs, WeightType::Plain) => {
                     self.kernels.linear_group(layer, most_parts)?
                 }
                 Some(wide) => self.kernels.linear_wide(layer, *wide)?,

@@ -84,6 +84,11 @@ impl Properties {
     pub fn is_hopper(&self) -> bool {
         self.capability == (9, 0)
     }
+
+    /// Whether warps multiply FP8 numbers (`mma.sync`).
+    pub fn multiplies_fp8(&self) -> bool {
+        self.emulated || self.capability >= (8, 9)
+    }
 }
 
 /// A loaded kernel.

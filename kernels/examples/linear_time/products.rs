@@ -30,12 +30,24 @@ pub struct Products<'a> {
 /// Which kernels multiply.
 #[derive(Clone, Copy)]
 pub enum Route<'a> {
-    /// Those that stream weights and multiply in 16 bits.
-    Streamed,
-    /// Warp groups.
+    /// Those that stream weights, with rows in this form.
+    Streamed(RowForm),
+    /// Warp groups of few rows.
+    Few,
+    /// Warp groups of more rows.
     Groups,
     /// The library: plans for qkv, output, gate and up, and down.
     Library(&'a [MatmulHandle; 4]),
+}
+
+impl Route<'_> {
+    /// The form of the rows that they multiply.
+    fn form(self) -> RowForm {
+        match self {
+            Self::Streamed(form) => form,
+            Self::Few | Self::Groups | Self::Library(_) => RowForm::Numbers,
+        }
+    }
 }
 
 impl<'a> Products<'a> {
@@ -47,6 +59,12 @@ impl<'a> Products<'a> {
         Ok(Self { model, work, weights, layout, quantised, scales })
     }
 
+    /// Whether warp groups of few rows support this many.
+    pub fn has_few(&self) -> bool {
+        let hidden = self.model.shape.hidden;
+        self.model.kernels.suits_group(self.work.rows, hidden, hidden, WeightType::Fp8)
+    }
+
     /// Whether warp groups support this many rows.
     pub fn has_groups(&self) -> bool {
         let hidden = self.model.shape.hidden;
@@ -56,7 +74,7 @@ impl<'a> Products<'a> {
 
     /// A pass over all layers and the vocabulary.
     pub fn pass(&self, route: Route<'_>) -> Result<(), DeviceError> {
-        let form = if matches!(route, Route::Streamed) { RowForm::Values } else { RowForm::Numbers };
+        let form = route.form();
         let Work { rows, x, gated, .. } = self.work;
         let (hidden, intermediate) = (self.model.shape.hidden, self.model.shape.intermediate);
         let mut input = self.quantise(x, form, [hidden, 1])?;
@@ -112,20 +130,25 @@ impl<'a> Products<'a> {
         let whole = Added::Rows(Rows { at: linear.y, stride: outputs });
         let in_parts = |left: Option<Parts<'b>>| left.map_or(whole, Added::Parts);
         match route {
-            Route::Streamed if kernels.suits_few(rows, inputs, outputs, WeightType::Fp8) => {
+            Route::Streamed(_) if kernels.suits_few(rows, inputs, outputs, WeightType::Fp8) => {
                 kernels.linear_few(linear).map(|()| whole)
             }
-            Route::Streamed if kernels.suits_pairs(rows, WeightType::Fp8) => {
+            Route::Streamed(_) if kernels.suits_pairs(rows, WeightType::Fp8) => {
                 let several = kernels.parts_of_pairs(inputs, outputs) > 1;
                 let y = if several { parts } else { linear.y };
                 kernels.linear_pairs(Linear { y, ..linear }, Kernels::MOST_PARTS).map(in_parts)
             }
-            Route::Streamed => {
+            Route::Streamed(_) => {
                 let several = kernels.parts_of(inputs, outputs, WeightType::Fp8) > 1;
                 if rows > Kernels::MOST_ROWS_IN_PARTS || !several {
                     return kernels.linear(linear).map(|()| whole);
                 }
                 kernels.linear_in_parts(Linear { y: parts, ..linear }).map(Added::Parts)
+            }
+            Route::Few => {
+                let several = kernels.parts_of_group(rows, inputs, outputs, WeightType::Fp8) > 1;
+                let y = if several { parts } else { linear.y };
+                kernels.linear_group(Linear { y, ..linear }, Kernels::MOST_PARTS).map(in_parts)
             }
             Route::Groups => {
                 let layouts = (self.weights, self.layout);
@@ -151,8 +174,9 @@ impl<'a> Products<'a> {
     fn gate_up(&self, route: Route<'_>, linear: Linear<'_>) -> Result<usize, DeviceError> {
         let (kernels, Linear { rows, inputs, outputs, .. }) = (&self.model.kernels, linear);
         match route {
-            Route::Streamed if kernels.suits_pairs(rows, WeightType::Fp8) => kernels.linear_pairs_gated(linear)?,
-            Route::Streamed => kernels.linear_gated(linear)?,
+            Route::Streamed(_) if kernels.suits_pairs(rows, WeightType::Fp8) => kernels.linear_pairs_gated(linear)?,
+            Route::Streamed(_) => kernels.linear_gated(linear)?,
+            Route::Few => kernels.linear_group_gated(linear)?,
             Route::Groups => {
                 let wide = kernels.wide_products(rows, [inputs, 2 * outputs], 1, (self.weights, self.layout));
                 let wide =
@@ -177,7 +201,7 @@ impl<'a> Products<'a> {
         let (kernels, Work { rows, x, stream, squares, .. }) = (&self.model.kernels, self.work);
         let Linear { inputs, outputs, .. } = linear;
         let few = kernels.suits_few_to_stream(*rows, inputs, outputs, WeightType::Fp8);
-        if matches!(route, Route::Streamed) && few {
+        if matches!(route, Route::Streamed(_) | Route::Few) && few {
             let (norm, squares) = (self.model.norm.slice(), squares.slice());
             let to = Stream { keep: None, norm, normed: x.slice(), squares, epsilon: 1e-5 };
             let unscaled = kernels.few_to_stream(Linear { y: stream.slice(), ..linear }, to)?;
@@ -204,7 +228,9 @@ impl<'a> Products<'a> {
         let head = Linear { y_is_float: true, ..head };
         let rows = head.rows;
         match kernels.wide(rows, [shape.hidden, shape.vocabulary], 1, None).first() {
-            _ if kernels.suits_group(rows, shape.hidden, shape.vocabulary) => kernels.linear_group(head, 1).map(|_| ()),
+            _ if kernels.suits_group(rows, shape.hidden, shape.vocabulary, WeightType::Plain) => {
+                kernels.linear_group(head, 1).map(|_| ())
+            }
             Some(wide) => kernels.linear_wide(head, *wide).map(|_| ()),
             None => kernels.linear(head),
         }
@@ -259,28 +285,30 @@ impl<'a> Products<'a> {
     /// The relative difference (Euclidean) of queries, keys and values of the first layer from
     /// those of the streaming kernels, by warp groups and by the library; and of those of 16-bit
     /// rows, which shows the error of quantisation.
-    pub fn differences(&self, plans: Option<&[MatmulHandle; 4]>) -> Result<[Option<f64>; 3], DeviceError> {
-        let Some(own) = self.model.layers.first() else { return Ok([None; 3]) };
+    pub fn differences(&self, plans: Option<&[MatmulHandle; 4]>) -> Result<[Option<f64>; 4], DeviceError> {
+        let Some(own) = self.model.layers.first() else { return Ok([None; 4]) };
         let (hidden, qkv) = (self.model.shape.hidden, self.model.shape.qkv);
-        let streamed = self.one(own, Route::Streamed)?;
+        let streamed = self.one(own, Route::Streamed(RowForm::Values))?;
         let plain = layer(&self.work.y, &self.work.x, &own.qkv, self.work.rows, hidden, qkv);
         self.model.kernels.linear(plain)?;
         let plain = self.found()?;
+        let few = self.has_few().then(|| self.one(own, Route::Few)).transpose()?;
         let groups = self.has_groups().then(|| self.one(own, Route::Groups)).transpose()?;
         let library = plans.map(|plans| self.one(own, Route::Library(plans))).transpose()?;
         let from = |found: Option<Vec<f32>>| found.map(|found| difference(&found, &streamed));
-        Ok([from(groups), from(library), from(Some(plain))])
+        Ok([from(few), from(groups), from(library), from(Some(plain))])
     }
 
     /// Queries, keys and values in one part.
     fn one(&self, own: &Layer, route: Route<'_>) -> Result<Vec<f32>, DeviceError> {
-        let form = if matches!(route, Route::Streamed) { RowForm::Values } else { RowForm::Numbers };
+        let form = route.form();
         let (hidden, qkv, kernels) = (self.model.shape.hidden, self.model.shape.qkv, &self.model.kernels);
         let input = self.quantise(&self.work.x, form, [hidden, 1])?;
         let linear = layer(&self.work.y, &self.quantised, &own.qkv, self.work.rows, hidden, qkv);
         let linear = Linear { row_scales: Some(input), ..linear };
         match route {
-            Route::Streamed => kernels.linear(linear)?,
+            Route::Streamed(_) => kernels.linear(linear)?,
+            Route::Few => kernels.linear_group(linear, 1).map(|_| ())?,
             Route::Groups => {
                 let wide = kernels.wide_products(linear.rows, [hidden, qkv], 1, (self.weights, self.layout));
                 kernels.linear_wide(linear, wide[0])?;

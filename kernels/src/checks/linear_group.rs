@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{Kernels, Linear},
+    launch::{Kernels, Linear, WeightType},
 };
 
 /// Layers with ragged ends, in one part and in several, for 1 to 32 rows, with and without bias and
@@ -28,7 +28,8 @@ pub fn check_linear_group(device: &Device, element: Element) -> Result<(), Strin
             let squares = Squares::random(device, &mut numbers, 9, rows)?;
             for most_parts in [1, Kernels::MOST_PARTS] {
                 let what = format!("{inputs}→{outputs}, {rows} rows, at most {most_parts} parts");
-                let parts = if most_parts == 1 { 1 } else { kernels.parts_of_group(rows, inputs, outputs) };
+                let parts =
+                    if most_parts == 1 { 1 } else { kernels.parts_of_group(rows, inputs, outputs, WeightType::Plain) };
                 let check = |operands: Linear<'_>, expected: &[f32], what: &str| {
                     check_partitioned(
                         (&kernels, operands, parts),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Kernels, Linear, Parts, QuantiseRows, RowForm, Rows},
+    launch::{Kernels, Linear, Parts, QuantiseRows, RowForm, Rows, WeightType},
     reference::{Fp8Rows, Fp8Scales, linear, quantise_rows},
 };
 
@@ -62,9 +62,9 @@ impl<'a> Products<'a> {
     }
 }
 
-/// Streaming kernels with values of FP8 numbers: every kernel by the number of its rows, in one
-/// part and in several, with the same bits for a row among others and alone; and kernels without
-/// such rows refuse them.
+/// Streaming kernels with FP8 numbers, and with their values: every kernel by the number of its
+/// rows, in one part and in several, with the same bits for a row among others and alone; and
+/// layers with plain weights, and devices without such products, refuse them.
 pub fn check_products(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -75,16 +75,39 @@ pub fn check_products(device: &Device, element: Element) -> Result<(), String> {
         let sizes = [[144, 48], [1296, 24], [1040, 32], [272, 40]][at];
         let layer = LinearFixture::random_fp8(&kernels, &mut numbers, sizes, weights, 70)?;
         let products = Products::new(&kernels, &layer, layout);
-        check_streamed(&products, &[70, 33, 1, 9, 17], sizes)?;
-        check_few(&products, sizes)?;
-        check_pairs(&products, sizes)?;
-        check_gated(&products, &[1, 9, 40], sizes)?;
+        for form in [RowForm::Values, RowForm::Numbers] {
+            if form == RowForm::Numbers && !device.properties().multiplies_fp8() {
+                check_refused(&products, sizes)?;
+                continue;
+            }
+            check_streamed(&products, &[70, 33, 1, 9, 17], sizes, form)?;
+            check_few(&products, sizes, form)?;
+            check_pairs(&products, sizes, form)?;
+            check_gated(&products, &[1, 9, 40], sizes, form)?;
+        }
+    }
+    Ok(())
+}
+
+/// FP8 numbers on a device whose warps do not multiply them.
+fn check_refused(products: &Products<'_>, [inputs, outputs]: [usize; 2]) -> Result<(), String> {
+    let device = products.kernels.device();
+    let y = device.allocate(outputs * 4).map_err(text)?;
+    let to = Quantised::new(device, 1, inputs)?;
+    let operands = products.operands(&to, &y, (1, RowForm::Numbers))?;
+    if products.kernels.linear(operands).is_ok() || products.kernels.linear_few(operands).is_ok() {
+        return Err(format!("products {inputs}→{outputs}: FP8 numbers were accepted"));
     }
     Ok(())
 }
 
 /// The kernels with the one order of sums.
-fn check_streamed(products: &Products<'_>, all_rows: &[usize], [inputs, outputs]: [usize; 2]) -> Result<(), String> {
+fn check_streamed(
+    products: &Products<'_>,
+    all_rows: &[usize],
+    [inputs, outputs]: [usize; 2],
+    form: RowForm,
+) -> Result<(), String> {
     let Products { kernels, layer, layout, expected } = products;
     let device = kernels.device();
     let parts = kernels.parts_of(inputs, outputs, layer.weights());
@@ -92,8 +115,8 @@ fn check_streamed(products: &Products<'_>, all_rows: &[usize], [inputs, outputs]
     for rows in all_rows.iter().copied() {
         let y = device.allocate(parts * rows * outputs * 4).map_err(text)?;
         let to = Quantised::new(device, rows, inputs)?;
-        let operands = products.operands(&to, &y, (rows, RowForm::Values))?;
-        let what = format!("products {inputs}→{outputs}, {rows} rows, {layout:?}");
+        let operands = products.operands(&to, &y, (rows, form))?;
+        let what = format!("products {inputs}→{outputs}, {rows} rows, {layout:?} {form:?}");
         kernels.linear(operands).map_err(text)?;
         let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
         let found = &found[..rows * outputs];
@@ -106,25 +129,24 @@ fn check_streamed(products: &Products<'_>, all_rows: &[usize], [inputs, outputs]
             let added = add_up(&sums[..count * rows * outputs], rows * outputs);
             compare(&format!("{what}, in parts"), &added, &all[..rows * outputs], 0.0)?;
         }
-        let refused = products.operands(&to, &y, (rows, RowForm::Numbers))?;
-        if kernels.linear(refused).is_ok() || kernels.linear(Linear { scales: None, ..operands }).is_ok() {
-            return Err(format!("{what}: FP8 numbers, or plain weights, were accepted"));
+        if kernels.linear(Linear { scales: None, ..operands }).is_ok() {
+            return Err(format!("{what}: plain weights were accepted"));
         }
     }
     Ok(())
 }
 
 /// Up to 4 rows.
-fn check_few(products: &Products<'_>, [inputs, outputs]: [usize; 2]) -> Result<(), String> {
+fn check_few(products: &Products<'_>, [inputs, outputs]: [usize; 2], form: RowForm) -> Result<(), String> {
     let Products { kernels, layout, expected, .. } = products;
     let device = kernels.device();
     for rows in [4, 1] {
         let y = device.allocate(rows * outputs * 4).map_err(text)?;
         let to = Quantised::new(device, rows, inputs)?;
-        kernels.linear_few(products.operands(&to, &y, (rows, RowForm::Values))?).map_err(text)?;
+        kernels.linear_few(products.operands(&to, &y, (rows, form))?).map_err(text)?;
         let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
         compare(
-            &format!("few products {inputs}→{outputs}, {rows} rows, {layout:?}"),
+            &format!("few products {inputs}→{outputs}, {rows} rows, {layout:?} {form:?}"),
             &found,
             &expected[..found.len()],
             1e-4,
@@ -134,18 +156,18 @@ fn check_few(products: &Products<'_>, [inputs, outputs]: [usize; 2]) -> Result<(
 }
 
 /// 9 to 32 rows.
-fn check_pairs(products: &Products<'_>, [inputs, outputs]: [usize; 2]) -> Result<(), String> {
+fn check_pairs(products: &Products<'_>, [inputs, outputs]: [usize; 2], form: RowForm) -> Result<(), String> {
     let Products { kernels, layout, expected, .. } = products;
     let device = kernels.device();
     for (rows, most_parts) in [(9, 1), (30, Kernels::MOST_PARTS)] {
         let y = device.allocate(Kernels::MOST_PARTS * rows * outputs * 4).map_err(text)?;
         let to = Quantised::new(device, rows, inputs)?;
-        let operands = products.operands(&to, &y, (rows, RowForm::Values))?;
+        let operands = products.operands(&to, &y, (rows, form))?;
         let parts = kernels.linear_pairs(operands, most_parts).map_err(text)?;
         let sums: Vec<f32> = device.download(parts.map_or(y.slice(), |parts| parts.at)).map_err(text)?;
         let found = add_up(&sums[..parts.map_or(1, |parts| parts.count) * rows * outputs], rows * outputs);
         compare(
-            &format!("products of pairs {inputs}→{outputs}, {rows} rows, {layout:?}"),
+            &format!("products of pairs {inputs}→{outputs}, {rows} rows, {layout:?} {form:?}"),
             &found,
             &expected[..found.len()],
             1e-4,
@@ -155,7 +177,12 @@ fn check_pairs(products: &Products<'_>, [inputs, outputs]: [usize; 2]) -> Result
 }
 
 /// Gated layers with the same weights: the bits of layer and activation.
-fn check_gated(products: &Products<'_>, all_rows: &[usize], [inputs, outputs]: [usize; 2]) -> Result<(), String> {
+fn check_gated(
+    products: &Products<'_>,
+    all_rows: &[usize],
+    [inputs, outputs]: [usize; 2],
+    form: RowForm,
+) -> Result<(), String> {
     let Products { kernels, layout, .. } = products;
     let (device, element, half) = (kernels.device(), kernels.element(), outputs / 2);
     if kernels.parts_of(inputs, outputs, products.layer.weights()) > 1 || !half.is_multiple_of(8) {
@@ -165,20 +192,20 @@ fn check_gated(products: &Products<'_>, all_rows: &[usize], [inputs, outputs]: [
         let allocate = |count: usize| device.allocate(count * element.bytes()).map_err(text);
         let (y, apart, found) = (allocate(rows * outputs)?, allocate(rows * half)?, allocate(rows * half)?);
         let to = Quantised::new(device, rows, inputs)?;
-        let operands = Linear { y_is_float: false, ..products.operands(&to, &y, (rows, RowForm::Values))? };
+        let operands = Linear { y_is_float: false, ..products.operands(&to, &y, (rows, form))? };
         kernels.linear(operands).map_err(text)?;
         kernels.silu_gate(apart.slice(), y.slice(), rows, half).map_err(text)?;
         kernels.linear_gated(Linear { y: found.slice(), outputs: half, ..operands }).map_err(text)?;
-        let what = format!("gated products {inputs}→{half}, {rows} rows, {layout:?}");
+        let what = format!("gated products {inputs}→{half}, {rows} rows, {layout:?} {form:?}");
         let (found, expected) = (values(device, found.slice(), element)?, values(device, apart.slice(), element)?);
         compare(&what, &found, &expected, 0.0)?;
     }
     Ok(())
 }
 
-/// Warp-group kernels with FP8 numbers: units of every size, in one part and in two, with ragged
-/// ends and more rows than a unit; gated layers have the bits of layer and activation. Does nothing
-/// if there is no such kernel.
+/// Warp-group kernels with FP8 numbers: those of few rows, and units of every size, in one part and
+/// in several, with ragged ends and more rows than a unit; gated layers have the bits of layer and
+/// activation. Does nothing if there is no such kernel.
 pub fn check_linear_products(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -190,7 +217,41 @@ pub fn check_linear_products(device: &Device, element: Element) -> Result<(), St
         // unit has.
         for (sizes, rows) in [([1168, 48], 6), ([144, 240], 70), ([400, 160], 130)].into_iter().skip(at / 2) {
             let layer = LinearFixture::random_fp8(&kernels, &mut numbers, sizes, weights, rows)?;
-            check_partitions(&Products::new(&kernels, &layer, layout), sizes, (rows, weights))?;
+            let products = Products::new(&kernels, &layer, layout);
+            check_partitions(&products, sizes, (rows, weights))?;
+            check_group(&products, sizes, &[1, rows.min(13), rows.min(24), rows.min(32)])?;
+        }
+    }
+    Ok(())
+}
+
+/// Up to 32 rows.
+fn check_group(products: &Products<'_>, [inputs, outputs]: [usize; 2], all_rows: &[usize]) -> Result<(), String> {
+    let Products { kernels, layout, expected, .. } = products;
+    let device = kernels.device();
+    if !kernels.has_group(1, inputs, outputs) {
+        return Ok(());
+    }
+    for rows in all_rows.iter().copied() {
+        let to = Quantised::new(device, rows, inputs)?;
+        for most_parts in [1, Kernels::MOST_PARTS] {
+            let y = device.allocate(most_parts * rows * outputs * 4).map_err(text)?;
+            let operands = products.operands(&to, &y, (rows, RowForm::Numbers))?;
+            let of_layer = || kernels.parts_of_group(rows, inputs, outputs, WeightType::Fp8);
+            let parts = if most_parts == 1 { 1 } else { of_layer() };
+            check_partitioned(
+                (kernels, operands, parts),
+                (
+                    &format!("group products {inputs}→{outputs}, {rows} rows, {layout:?}"),
+                    &expected[..rows * outputs],
+                    ACCURACY,
+                ),
+                |linear| kernels.linear_group(linear, most_parts),
+                |linear| kernels.linear_group_gated(linear),
+            )?;
+            if kernels.linear_group(products.operands(&to, &y, (rows, RowForm::Values))?, most_parts).is_ok() {
+                return Err(format!("group products {inputs}→{outputs}: values were accepted as numbers"));
+            }
         }
     }
     Ok(())

@@ -105,6 +105,17 @@ pub(super) struct LinearPartition {
     pub(super) parts: usize,
 }
 
+impl LinearPartition {
+    /// Time of a layer with this many sums, if `resident` blocks share a multiprocessor: that of the
+    /// weights which one of them reads, in elements.
+    pub(super) fn cost(&self, properties: &Properties, resident: usize, sums: usize) -> usize {
+        // Of a block in addition to its weights.
+        const BLOCK: usize = 4096;
+        let blocks = sums.div_ceil(16 * self.warps) * self.parts;
+        blocks.div_ceil(resident * properties.multiprocessors) * (self.share * 16 * self.warps + BLOCK)
+    }
+}
+
 impl Linear<'_> {
     /// The type of its weights.
     pub(crate) fn weights(self) -> WeightType {
@@ -140,11 +151,32 @@ impl Linear<'_> {
         self.row_scales.map_or(Ok(()), |_| refused())
     }
 
-    /// Rejects rows of FP8 numbers, for kernels that multiply values.
-    pub(super) fn check_values(self) -> Result<(), DeviceError> {
-        let refused =
-            || Err(DeviceError::Shape("the rows are FP8 numbers, and this layer's kernel multiplies values".into()));
-        self.row_scales.filter(|scales| scales.form != RowForm::Values).map_or(Ok(()), |_| refused())
+    /// Whether the rows are FP8 numbers.
+    pub(super) fn has_numbers(self) -> bool {
+        self.row_scales.is_some_and(|scales| scales.form == RowForm::Numbers)
+    }
+
+    /// Bytes of an element of the rows.
+    pub(super) fn row_element(self) -> usize {
+        if self.has_numbers() { 1 } else { 2 }
+    }
+
+    /// Rejects rows of FP8 numbers on devices whose warps multiply values only.
+    pub(super) fn check_form(self, properties: &Properties) -> Result<(), DeviceError> {
+        if self.has_numbers() && !properties.multiplies_fp8() {
+            let capability = properties.capability;
+            return Err(DeviceError::Shape(format!(
+                "the rows are FP8 numbers on a device of capability {capability:?}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Compiler options of a file for this layer, given those for 16-bit weights and rows.
+    pub(super) fn options(self, plain: Vec<String>) -> Vec<String> {
+        let mut options = self.weights().options(plain);
+        options.extend(self.has_numbers().then(|| "-DX_FP8".into()));
+        options
     }
 
     /// The arguments of kernels that may have to scale rows.
@@ -377,11 +409,11 @@ impl Kernels {
         if tile > MOST_ROWS_TO_SCALE {
             linear.check_scaled()?;
         }
-        linear.check_values()?;
+        linear.check_form(self.device.properties())?;
         let blocks = [linear.rows.div_ceil(tile), sums.div_ceil(16 * partition.warps), partition.parts];
-        let weights = linear.weights();
-        let stage = partition.warps * 16 * ROW + tile * weights.piece() * 2;
-        let shared = stages(self.device.properties(), tile, weights) * stage;
+        let of_rows = tile * linear.weights().piece() * linear.row_element();
+        let stage = partition.warps * 16 * ROW + of_rows;
+        let shared = stages(self.device.properties(), of_rows) * stage;
         // A warp of a pairs kernel has two tiles of outputs.
         let is_pairs = name.contains("pairs");
         let warps = if is_pairs { partition.warps / 2 } else { partition.warps };
@@ -393,8 +425,7 @@ impl Kernels {
             [&linear.arguments()[..], &linear.scale_arguments(), &[int(partition.share), int(pause)], &of_weights]
                 .concat();
         let plain = options(self.element, self.device.properties());
-        let (file, options) = if is_pairs { (PAIRS_FILE, plain) } else { (FILE, weights.options(plain)) };
-        let kernel = self.device.kernel(file, &options, name)?;
+        let kernel = self.device.kernel(if is_pairs { PAIRS_FILE } else { FILE }, &linear.options(plain), name)?;
         // SAFETY: lengths are checked by the callers.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
@@ -431,14 +462,15 @@ pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     if half < 64 << 10 { shared_bytes - OTHER } else { (half - OTHER).min(110 << 10) }
 }
 
-/// Bytes of a ring if this many blocks, at most [`BLOCKS`], share a multiprocessor.
+/// Bytes of a ring if this many blocks share a multiprocessor.
 pub(super) fn ring_bytes_per_block(shared_bytes: usize, resident: usize) -> usize {
-    BLOCKS / resident * ring_bytes(shared_bytes)
+    BLOCKS * ring_bytes(shared_bytes) / resident
 }
 
-/// Stages of the ring of a block with this many rows, and the maximum number of outputs.
-fn stages(properties: &Properties, rows: usize, weights: WeightType) -> usize {
-    (ring_bytes(properties.shared_bytes) / (WARPS[0] * 16 * ROW + rows * weights.piece() * 2)).min(MOST_STAGES)
+/// Stages of the ring of a block with this many bytes of rows in each, and the maximum number of
+/// outputs.
+fn stages(properties: &Properties, of_rows: usize) -> usize {
+    (ring_bytes(properties.shared_bytes) / (WARPS[0] * 16 * ROW + of_rows)).min(MOST_STAGES)
 }
 
 /// The kernel for a number of rows, and the rows of its blocks.
@@ -474,17 +506,11 @@ pub(super) fn partition(
     most_parts: usize,
     piece: usize,
 ) -> LinearPartition {
-    // Cost of a block in addition to its weights, in elements of weights.
-    const BLOCK: usize = 4096;
-    let places = resident * properties.multiprocessors;
     // Ties go to the first: more warps have more weights in flight.
     let partitions = WARPS.into_iter().flat_map(|warps| {
         shares(inputs, most_parts, piece).map(move |(share, parts)| LinearPartition { warps, share, parts })
     });
-    let cost = |partition: &LinearPartition| {
-        let blocks = sums.div_ceil(16 * partition.warps) * partition.parts;
-        blocks.div_ceil(places) * (partition.share * 16 * partition.warps + BLOCK)
-    };
+    let cost = |partition: &LinearPartition| partition.cost(properties, resident, sums);
     partitions.min_by_key(cost).unwrap_or(LinearPartition { warps: 8, share: inputs.next_multiple_of(piece), parts: 1 })
 }
 

@@ -100,17 +100,18 @@ impl Kernels {
             let name = self.element.name();
             return Err(DeviceError::Shape(format!("{rows} rows of {name} are not multiplied by the kernel for few")));
         }
-        linear.check_values()?;
         self.check_linear(linear, 1, outputs)?;
         let properties = self.device.properties();
+        linear.check_form(properties)?;
         let weights = linear.weights();
         let (name, blocks) = match partition(properties, inputs, outputs, weights) {
             Some(OutputPartition::Halved) => (names[1], 2),
             Some(OutputPartition::Whole) | None => (names[0], 1),
         };
-        let kernel = self.device.kernel(FILE, &weights.options(options(self.element, properties)), name)?;
-        let shared =
-            stages(properties, weights) * stage_bytes(weights) + if blocks > 1 { OUTPUTS * FEW_ROWS * 4 } else { 0 };
+        let kernel = self.device.kernel(FILE, &linear.options(options(self.element, properties)), name)?;
+        let stage = stage_bytes(weights, linear.row_element());
+        let stages = ring_bytes(properties.shared_bytes) / stage;
+        let shared = stages * stage + if blocks > 1 { OUTPUTS * FEW_ROWS * 4 } else { 0 };
         let geometry = grid([blocks * outputs.div_ceil(OUTPUTS), 1, 1], 256, shared);
         let pause = self.pause(inputs.min(outputs), PAUSE);
         let of_weights = WeightScales::arguments(linear.scales, inputs);
@@ -126,14 +127,14 @@ fn piece(weights: WeightType) -> usize {
 }
 
 /// Bytes of a stage: 16 rows of weights, whose bytes do not depend on the type, and rows of
-/// two-byte elements.
-fn stage_bytes(weights: WeightType) -> usize {
-    OUTPUTS * piece(WeightType::Plain) * 2 + FEW_ROWS * piece(weights) * 2
+/// elements of this many bytes.
+fn stage_bytes(weights: WeightType, row_element: usize) -> usize {
+    OUTPUTS * piece(WeightType::Plain) * 2 + FEW_ROWS * piece(weights) * row_element
 }
 
-/// Stages of a ring.
+/// Stages of a ring for rows of 16-bit elements; there are more for shorter ones.
 fn stages(properties: &Properties, weights: WeightType) -> usize {
-    ring_bytes(properties.shared_bytes) / stage_bytes(weights)
+    ring_bytes(properties.shared_bytes) / stage_bytes(weights, 2)
 }
 
 /// How a layer is divided to keep the device busy, or `None` if that is not possible.

@@ -1,11 +1,11 @@
 //! Linear layers of 5 to 32 rows on Hopper: `cuda/linear_group.cu`.
 
 use super::{
-    Kernels, Linear, Parts, grid, int,
-    linear::{BLOCKS, LinearPartition, PIECE, WIDE_LAYER, partition, ring_bytes_per_block},
+    Kernels, Linear, Parts, WeightScales, WeightType, grid, int,
+    linear::{BLOCKS, LinearPartition, PIECE, WIDE_LAYER, options, partition, ring_bytes_per_block},
     linear_wide::{BARRIERS_BYTES, MOST_STAGES, has_warp_groups, scale_bytes},
 };
-use crate::device::{DeviceError, KernelFile, Split, Tile};
+use crate::device::{DeviceError, KernelFile, Properties, Split, Tile};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_group.cu", text: include_str!("../../cuda/linear_group.cu"), split: Split::Shared };
@@ -22,6 +22,8 @@ const LEAST_ROWS_ALONE: usize = 17;
 /// 750 and 1,000, and among 350 and 600.
 const PAUSE: usize = 500;
 const PAUSE_ALONE: usize = 600;
+/// Minimum number of stages with which copies are under way while one is used.
+const LEAST_STAGES: usize = 4;
 /// Threads of a block, and outputs of the threads that multiply.
 const THREADS: u32 = 320;
 const OUTPUTS: usize = 128;
@@ -36,20 +38,28 @@ const NAMES: [(usize, [&str; 2]); 4] = [
 
 impl Kernels {
     /// Whether [`linear_group`](Self::linear_group) supports a layer and is the fastest of our
-    /// kernels: 5 to 32 rows on Hopper, with two-byte types, if inputs and sums (two per output of
-    /// gated layers) are at least 2,048.
-    pub fn suits_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
-        self.has_group(rows, inputs, sums) && rows >= LEAST_ROWS && self.is_wide(inputs.min(sums), LEAST_WIDTH)
+    /// kernels: 5 to 32 rows on Hopper, with two-byte types, and 1 to 32 in FP8, if inputs and sums
+    /// (two per output of gated layers) are at least 2,048.
+    pub fn suits_group(&self, rows: usize, inputs: usize, sums: usize, weights: WeightType) -> bool {
+        let least = if weights == WeightType::Plain { LEAST_ROWS } else { 1 };
+        self.has_group(rows, inputs, sums) && rows >= least && self.is_wide(inputs.min(sums), LEAST_WIDTH)
     }
 
     /// Number of parts in which [`linear_group`](Self::linear_group) leaves the sums of a layer, if
     /// it may leave several.
-    pub fn parts_of_group(&self, rows: usize, inputs: usize, outputs: usize) -> usize {
-        self.deal_of_group(rows, inputs, outputs, Self::MOST_PARTS).parts
+    pub fn parts_of_group(&self, rows: usize, inputs: usize, outputs: usize, weights: WeightType) -> usize {
+        self.deal_of_group(rows, [inputs, outputs], Self::MOST_PARTS, weights).1.parts
     }
 
-    fn deal_of_group(&self, rows: usize, inputs: usize, sums: usize, most_parts: usize) -> LinearPartition {
-        partition(self.device.properties(), resident(rows, inputs, sums), [inputs, sums], most_parts, PIECE)
+    /// How a layer is divided, and the number of its blocks that share a multiprocessor.
+    fn deal_of_group(
+        &self,
+        rows: usize,
+        sizes: [usize; 2],
+        most_parts: usize,
+        weights: WeightType,
+    ) -> (usize, LinearPartition) {
+        deal(self.device.properties(), rows, sizes, most_parts, weights)
     }
 
     /// Whether there is such a kernel for this many sums (two per output of a gated layer).
@@ -68,9 +78,10 @@ impl Kernels {
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.
     pub fn linear_group<'a>(&self, linear: Linear<'a>, most_parts: usize) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let partition = self.deal_of_group(rows, inputs, outputs, most_parts);
+        let deal = self.deal_of_group(rows, [inputs, outputs], most_parts, linear.weights());
+        let (_, partition) = deal;
         let linear = Linear { y_is_float: y_is_float || partition.parts > 1, ..linear };
-        self.launch_group(linear, partition, false)?;
+        self.launch_group(linear, deal, false)?;
         let parts = || Parts { at: y.range(0..partition.parts * rows * outputs * 4), count: partition.parts };
         Ok((partition.parts > 1).then(parts))
     }
@@ -81,13 +92,22 @@ impl Kernels {
     /// # Errors
     /// As [`linear_group`](Self::linear_group).
     pub fn linear_group_gated(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
-        let partition = self.deal_of_group(linear.rows, linear.inputs, 2 * linear.outputs, 1);
-        self.launch_group(linear, partition, true)
+        let sizes = [linear.inputs, 2 * linear.outputs];
+        let deal = self.deal_of_group(linear.rows, sizes, 1, linear.weights());
+        self.launch_group(linear, deal, true)
     }
 
-    fn launch_group(&self, linear: Linear<'_>, partition: LinearPartition, gated: bool) -> Result<(), DeviceError> {
-        linear.check_plain()?;
-        linear.check_unquantised()?;
+    fn launch_group(
+        &self,
+        linear: Linear<'_>,
+        (resident, partition): (usize, LinearPartition),
+        gated: bool,
+    ) -> Result<(), DeviceError> {
+        if linear.has_numbers() != linear.scales.is_some() {
+            return Err(DeviceError::Shape(
+                "warp groups of few rows multiply FP8 numbers with each other alone".into(),
+            ));
+        }
         let Linear { rows, inputs, outputs, .. } = linear;
         let LinearPartition { warps, share, parts } = partition;
         let sums = if gated { 2 * outputs } else { outputs };
@@ -99,24 +119,47 @@ impl Kernels {
             )));
         };
         self.check_linear(linear, parts, sums)?;
-        let tile = 16 * warps;
+        let (tile, piece) = (16 * warps, linear.weights().piece());
         let weight_tile = if gated { Tile::OfHalves(tile) } else { Tile::Rows(tile) };
         let arguments = self.tile_arguments(linear, most_rows, sums, weight_tile)?;
-        let resident = resident(rows, inputs, sums);
         let pause = self.pause(inputs.min(sums), if resident == 1 { PAUSE_ALONE } else { PAUSE });
         // No more stages than a block has steps: the rest of shared memory is left to blocks of
         // attention.
         let stages =
-            stages(self.device.properties().shared_bytes, resident, most_rows, tile).min(share.div_ceil(PIECE));
-        let arguments = [&arguments[..], &[int(share), int(tile), int(pause), int(stages)]].concat();
-        let kernel = self.kernel(FILE, if gated { of_gated } else { plain })?;
+            stages(self.device.properties().shared_bytes, resident, most_rows, tile).min(share.div_ceil(piece));
+        let of_weights = WeightScales::arguments(linear.scales, inputs);
+        let arguments = [&arguments[..], &[int(share), int(tile), int(pause), int(stages)], &of_weights].concat();
+        let options = linear.options(options(self.element, self.device.properties()));
+        let kernel = self.device.kernel(FILE, &options, if gated { of_gated } else { plain })?;
         let geometry = grid([sums.div_ceil(tile), parts, 1], THREADS, block_bytes(stages, most_rows, tile));
         // SAFETY: lengths are checked above.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 }
 
-/// Blocks of a layer that share a multiprocessor.
+/// How a layer is divided, and the number of its blocks that share a multiprocessor.
+fn deal(
+    properties: &Properties,
+    rows: usize,
+    [inputs, sums]: [usize; 2],
+    most_parts: usize,
+    weights: WeightType,
+) -> (usize, LinearPartition) {
+    let of = |resident| (resident, partition(properties, resident, [inputs, sums], most_parts, weights.piece()));
+    let fewer = of(resident(rows, inputs, sums));
+    if weights == WeightType::Plain || fewer.0 < BLOCKS {
+        return fewer;
+    }
+    // Layers in FP8 are short: a second wave of blocks that is half empty shows. Not so in three
+    // rings of too few stages.
+    let more = of(BLOCKS + 1);
+    let most_rows = kernel_for(rows).map_or(rows, |(most_rows, _)| most_rows);
+    let has_stages = stages(properties.shared_bytes, more.0, most_rows, 16 * more.1.warps) >= LEAST_STAGES;
+    let cost = |(resident, partition): (usize, LinearPartition)| resident * partition.cost(properties, resident, sums);
+    if has_stages && cost(more) < cost(fewer) { more } else { fewer }
+}
+
+/// Blocks of a layer with plain weights that share a multiprocessor.
 fn resident(rows: usize, inputs: usize, sums: usize) -> usize {
     if rows >= LEAST_ROWS_ALONE && inputs.min(sums) < WIDE_LAYER { 1 } else { BLOCKS }
 }
@@ -157,9 +200,9 @@ mod tests {
         let shared_bytes = h200().shared_bytes;
         for (rows, _) in NAMES {
             for tile in [64, 80, 96, 112, 128] {
-                for resident in [1, BLOCKS] {
+                for resident in [1, BLOCKS, BLOCKS + 1] {
                     let stages = stages(shared_bytes, resident, rows, tile);
-                    assert!(stages >= 4, "{rows} rows, {tile} outputs");
+                    assert!(stages >= LEAST_STAGES || resident > BLOCKS, "{rows} rows, {tile} outputs");
                     let bytes = block_bytes(stages, rows, tile) + if resident == 1 { 0 } else { 1024 };
                     assert!(resident * bytes <= shared_bytes, "{rows} rows, {tile} outputs, {resident} blocks");
                 }
@@ -178,5 +221,14 @@ mod tests {
             assert!((128..=264).contains(&blocks(16)), "{inputs} → {sums}: {} blocks", blocks(16));
         }
         assert_eq!(resident(32, 4096, 4096), BLOCKS);
+    }
+
+    #[test]
+    fn three_blocks_share_a_multiprocessor_where_two_would_leave_places_empty() {
+        let deal = |inputs, sums| deal(&h200(), 8, [inputs, sums], 1, WeightType::Fp8);
+        // Gate and up of Qwen3.5-27B, and of Llama-3.1-8B, whose 256 blocks fill 264 places.
+        let (resident, partition) = deal(5120, 34_816);
+        assert_eq!((resident, partition.warps), (3, 6));
+        assert_eq!(deal(4096, 28_672).0, 2);
     }
 }

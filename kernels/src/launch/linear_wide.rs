@@ -149,8 +149,9 @@ impl Kernels {
         weight_tile: Tile,
     ) -> Result<Vec<Arg>, DeviceError> {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, needed, .. } = linear;
-        let x = DeviceMatrix { at: x.at, rows, columns: inputs, stride: x.stride };
         // In pairs of bytes.
+        let pairs = |elements: usize| elements * linear.row_element() / 2;
+        let x = DeviceMatrix { at: x.at, rows, columns: pairs(inputs), stride: pairs(x.stride) };
         let width = linear.weights().bytes(self.element, inputs) / 2;
         let weight = DeviceMatrix { at: weight, rows: weight_rows, columns: width, stride: width };
         let arguments = [

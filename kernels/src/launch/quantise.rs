@@ -17,10 +17,12 @@ const NUMBERS: usize = 16;
 /// Maximum number of threads of a block of the norms, and of the other kernels.
 const NORM_THREADS: usize = 512;
 const MOST_THREADS: usize = 1024;
+/// Bytes that each warp of a cluster leaves for the others.
+const MET_BYTES: usize = 8;
 /// Blocks of a cluster that shares a row, their threads at most, and the maximum number of rows for
 /// which these are used: with more, there are enough rows for all multiprocessors.
 const SHARERS: usize = 8;
-const MOST_CLUSTER_THREADS: usize = 128;
+const MOST_CLUSTER_THREADS: usize = 256;
 const MOST_CLUSTER_ROWS: usize = 64;
 
 /// Where quantised rows go, and how.
@@ -118,7 +120,7 @@ impl Kernels {
         let suits = rows <= MOST_CLUSTER_ROWS
             && threads <= MOST_CLUSTER_THREADS
             && self.device.properties().most_cluster >= SHARERS;
-        suits.then(|| grid([SHARERS * rows, 1, 1], threads as u32, 16).in_clusters(SHARERS))
+        suits.then(|| grid([SHARERS * rows, 1, 1], threads as u32, threads / 32 * MET_BYTES).in_clusters(SHARERS))
     }
 
     /// Launches a kernel.

@@ -57,8 +57,6 @@ pub struct Machine {
     pub batch_invariant: bool,
     /// Whether prompts run through layers with a state in chunks.
     pub chunks_deltas: bool,
-    /// Maximum number of rows that products in FP8 multiply as values of 16 bits.
-    pub most_value_rows: usize,
     /// Longest prompt for whose expanded keys and values there is room, in positions.
     pub expanded_positions: usize,
     /// Minimum number of products that expanding the keys and values of latent attention must save

@@ -11,5 +11,4 @@ pub(super) use self::{
     input::Input,
     layer::{LayerOperands, LayerOutput, NeededRows, NextNorm},
     linear::LmHead,
-    products::MOST_VALUE_ROWS,
 };

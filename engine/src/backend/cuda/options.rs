@@ -41,9 +41,6 @@ pub struct CudaOptions {
     /// The rule by which the device looks up drafts; `None` if the host does, or none are looked
     /// up.
     pub looks_up: Option<PromptLookup>,
-    /// Maximum number of rows that products in FP8 multiply as values of 16 bits; `None` for the
-    /// default.
-    pub most_value_rows: Option<usize>,
     /// Whether ranks split the draft's layer; `None` for the faster choice.
     pub split_draft: Option<bool>,
     /// Memory for the states of sequences.

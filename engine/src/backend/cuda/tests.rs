@@ -68,7 +68,6 @@ fn options(element: Element) -> CudaOptions {
         verify_plan: None,
         joins_chains: false,
         looks_up: None,
-        most_value_rows: None,
         split_draft: None,
         states: StateOptions { ratio: 0.9, most: None, keeps: true },
     }

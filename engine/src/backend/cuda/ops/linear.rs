@@ -357,7 +357,7 @@ impl Machine {
             (GemmOutcome::Done(_) | GemmOutcome::Added, None) => Ok(gated),
             // `activate` has quantised the rows.
             (GemmOutcome::Done(_) | GemmOutcome::Added, Some(quantiser)) => {
-                Ok(self.quantised_rows(work, next, quantiser, rows))
+                Ok(self.quantised_rows(work, next, quantiser))
             }
         }
     }
@@ -378,7 +378,7 @@ impl Machine {
             Streaming::Few => 1,
             Streaming::Pairs => self.kernels.parts_of_pairs(inputs, outputs),
             Streaming::Ring if rows > Kernels::MOST_ROWS_IN_PARTS => 1,
-            Streaming::Group => self.kernels.parts_of_group(rows, inputs, outputs),
+            Streaming::Group => self.kernels.parts_of_group(rows, inputs, outputs, WeightType::from_scales(layout)),
             Streaming::Ring => self.kernels.parts_of(inputs, outputs, WeightType::from_scales(layout)),
         };
         let parts_of = |count: usize| Parts { at: work.parts.slice(), count };
@@ -424,11 +424,11 @@ impl Machine {
         if self.batch_invariant {
             return Streaming::Ring;
         }
-        if layout.is_none() && self.kernels.suits_group(rows, inputs, outputs) {
+        let are_numbers = of_rows.is_some_and(|scales| scales.form == RowForm::Numbers);
+        if layout.is_some() == are_numbers && self.kernels.suits_group(rows, inputs, outputs, weights) {
             return Streaming::Group;
         }
-        let are_numbers = of_rows.is_some_and(|scales| scales.form == RowForm::Numbers);
-        if !are_numbers && self.kernels.suits_few(rows, inputs, outputs, weights) {
+        if self.kernels.suits_few(rows, inputs, outputs, weights) {
             return Streaming::Few;
         }
         let fits = |wide: &Wide| wide.parts() == 1 || holds(work, wide.parts(), rows, outputs);
@@ -462,7 +462,7 @@ impl Machine {
         if self.batch_invariant || linear.x.stride != linear.inputs || linear.unscaled.is_some() || may_leave_out {
             return Ok(GemmOutcome::Stream);
         }
-        let fp8 = library_product(linear);
+        let fp8 = library_product(linear, self.device().properties());
         let linear = match linear.scales {
             Some(_) if linear.row_scales.is_some() && fp8.is_none() => return Ok(GemmOutcome::Stream),
             _ if fp8.is_some() => linear,

@@ -2,7 +2,7 @@
 //! reads it.
 
 use kernels::{
-    device::{Buffer, DeviceError, Slice, matmul::Fp8Product},
+    device::{Buffer, DeviceError, Properties, Slice, matmul::Fp8Product},
     launch::{ExpertProducts, ExpertsShape, Linear, QuantiseRows, QuantiseTo, RmsNorm, RowForm, RowScales, Rows},
     reference::{Fp8Rows, Fp8Scales},
 };
@@ -14,10 +14,6 @@ use crate::backend::cuda::{
     workspace::{Activations, expert_product_bytes},
 };
 
-/// By default, up to this many rows are multiplied as values of 16 bits, by kernels that are bound
-/// by reading weights. With more, warp groups that multiply numbers are faster, where they exist.
-/// Predicted: docs/notes/performance/fp8.md, "Few rows".
-pub(in crate::backend::cuda) const MOST_VALUE_ROWS: usize = 16;
 /// With more rows than this the device's library multiplies, where it has the product: on an H200
 /// it is faster from about 100 rows of Llama-3.1-8B on. Rounds that are captured compare it with
 /// our kernels.
@@ -42,7 +38,7 @@ impl Machine {
             return Ok(Linear { row_scales: scales, ..layer.linear(y, x, rows) });
         }
         let (out, inputs) = (work.quantised.slice(), layer.inputs);
-        let to = self.quantise_to(work, layer, quantiser, rows);
+        let to = self.quantise_to(work, quantiser);
         let of_rows = self.kernels.quantise_rows(QuantiseRows { out, to, x, unscaled, gated: false, rows, inputs })?;
         Ok(Linear { row_scales: Some(of_rows), ..layer.linear(y, Rows { at: out, stride: inputs }, rows) })
     }
@@ -55,9 +51,9 @@ impl Machine {
         norm: RmsNorm<'a>,
         reader: &Projection,
     ) -> Result<Option<Input<'a>>, DeviceError> {
-        let RmsNorm { out, rows, width, .. } = norm;
+        let RmsNorm { out, width, .. } = norm;
         let Some(quantiser) = reader.quantiser.as_ref().filter(|_| reader.inputs == width) else { return Ok(None) };
-        let to = self.quantise_to(work, reader, quantiser, rows);
+        let to = self.quantise_to(work, quantiser);
         let RowScales { layout, form, .. } = self.kernels.rms_norm_quantised(norm, to)?;
         // A static scale is copied to those of rows: nothing refers to the reader any more.
         let scales = RowScales { at: work.row_scales.slice(), layout, form };
@@ -75,7 +71,7 @@ impl Machine {
         let (out, inputs) = (work.quantised.slice(), next.inputs);
         let quantised = self.kernels.quantise_rows(QuantiseRows {
             out,
-            to: self.quantise_to(work, next, quantiser, rows),
+            to: self.quantise_to(work, quantiser),
             x: Rows { at: work.gate_up.slice(), stride: 2 * inputs },
             unscaled: None,
             gated: true,
@@ -91,9 +87,8 @@ impl Machine {
         work: &'a Activations,
         layer: &'a Projection,
         quantiser: &'a RowQuantiser,
-        rows: usize,
     ) -> Input<'a> {
-        let QuantiseTo { scales: at, layout, form, .. } = self.quantise_to(work, layer, quantiser, rows);
+        let QuantiseTo { scales: at, layout, form, .. } = self.quantise_to(work, quantiser);
         let quantised = Rows { at: work.quantised.slice(), stride: layer.inputs };
         Input { rows: quantised, unscaled: None, scales: Some(RowScales { at, layout, form }) }
     }
@@ -119,30 +114,21 @@ impl Machine {
         ExpertProducts { values: apart(&work.quantised, bytes[0]), to: [to(0), to(1)] }
     }
 
-    /// Where the rows of a layer go, and in which form. The form follows from the number of rows;
-    /// the numbers do not.
-    fn quantise_to<'q>(
-        &self,
-        work: &'q Activations,
-        layer: &Projection,
-        quantiser: &'q RowQuantiser,
-        rows: usize,
-    ) -> QuantiseTo<'q> {
+    /// Where the rows of a layer go: as numbers, if the device multiplies these.
+    fn quantise_to<'q>(&self, work: &'q Activations, quantiser: &'q RowQuantiser) -> QuantiseTo<'q> {
         let RowQuantiser { layout, fixed } = quantiser;
-        let sizes = [layer.inputs, layer.outputs];
-        let by_wide = |weights: Fp8Scales| !self.kernels.wide_products(rows, sizes, 1, (weights, *layout)).is_empty();
-        let numbers = !self.batch_invariant && rows > self.most_value_rows && layer.scale_layout().is_some_and(by_wide);
         QuantiseTo {
             scales: work.row_scales.slice(),
             fixed: fixed.as_ref().map(Buffer::slice),
             layout: *layout,
-            form: if numbers { RowForm::Numbers } else { RowForm::Values },
+            form: if self.device().properties().multiplies_fp8() { RowForm::Numbers } else { RowForm::Values },
         }
     }
 }
 
-/// The library's product for rows in FP8, if it has one and there are enough rows for it.
-pub(super) fn library_product(linear: Linear<'_>) -> Option<Fp8Product> {
+/// The library's product for rows in FP8, if it has one (with these scales, on Hopper alone) and
+/// there are enough rows for it.
+pub(super) fn library_product(linear: Linear<'_>, properties: &Properties) -> Option<Fp8Product> {
     let (weights, of_rows) = (linear.scales?.layout, linear.row_scales?);
     let suits = match (weights, of_rows.layout) {
         (Fp8Scales::Channels, Fp8Rows::Tensor | Fp8Rows::Row) => true,
@@ -151,5 +137,5 @@ pub(super) fn library_product(linear: Linear<'_>) -> Option<Fp8Product> {
         _ => false,
     };
     let many = of_rows.form == RowForm::Numbers && linear.rows > MOST_OWN_ROWS;
-    (suits && many).then_some(Fp8Product { weights, rows: of_rows.layout })
+    (suits && many && properties.is_hopper()).then_some(Fp8Product { weights, rows: of_rows.layout })
 }

@@ -26,10 +26,11 @@ impl Machine {
         let attended = self.rows(&work.attended, width);
         let (Some(states), Some(tables)) = (&self.states, &self.target.delta) else { return Ok(attended) };
         let [projected, of_rates, convolved] = self.delta_projected(work, weights, rows, is_prompt);
-        self.linear_of(work, projected, layer.input, &weights.entry, rows)?;
+        // First: its kernels are small, and the larger layer fills its rings meanwhile.
         if let Some(rates) = &weights.rates {
             self.linear_of(work, of_rates, layer.input, rates, rows)?;
         }
+        self.linear_of(work, projected, layer.input, &weights.entry, rows)?;
         let whole = sizes.channels() + width;
         let outputs = (whole, weights.entry.outputs, weights.rates.as_ref().map_or(0, |rates| rates.outputs));
         let inputs: DeltaInputs<'_> = delta_inputs([projected, of_rates, convolved], outputs, rows, element);
