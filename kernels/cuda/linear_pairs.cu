@@ -1,7 +1,7 @@
-// Linear layers of 9 to 32 rows with FP8 weights, as in linear.cu but for the order of parts. A
+// Linear layers of 9 to 32 rows with FP8 weights (-DW_FP8), as in linear.cu but for the order of
+// parts. A
 // warp has two tiles of outputs: rows, which have twice the bytes of one-byte weights, are read
 // from shared memory half as often.
-#define W_FP8 1
 #include "common.cuh"
 #include "weights.cuh"
 #include "ring.cuh"

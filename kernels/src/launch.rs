@@ -237,18 +237,21 @@ pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Propert
     files
 }
 
+/// The files of layers that stream weights in FP8.
+const STREAMING: [KernelFile; 3] = [linear::FILE, linear_few::FILE, linear::PAIRS_FILE];
+
 /// Additional files for FP8 weights: of linear layers, and of experts if `with_experts`.
 pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) -> Vec<(KernelFile, Vec<String>)> {
     if element == Element::F32 {
         return Vec::new();
     }
-    let linear = [linear::FILE, linear_few::FILE].map(|file| (file, linear::options(element, properties)));
+    let linear = STREAMING.map(|file| (file, linear::options(element, properties)));
     let experts = with_experts.then(|| (experts::FILE, vec![element.option()]));
     let of_fp8 = |(file, options)| (file, WeightType::Fp8.options(options));
-    let others = [(linear::PAIRS_FILE, linear::options(element, properties)), (fp8::FILE, vec![element.option()])];
     let wide =
         linear_wide::has_warp_groups(element, properties).then(|| (linear_wide_fp8::FILE, vec![element.option()]));
-    linear.into_iter().chain(experts).map(of_fp8).chain(others).chain(wide).collect()
+    let dequantise = (fp8::FILE, vec![element.option()]);
+    linear.into_iter().chain(experts).map(of_fp8).chain([dequantise]).chain(wide).collect()
 }
 
 /// Additional files for products in FP8, beyond [`fp8_files`]: of linear layers, and of experts if
@@ -265,7 +268,10 @@ pub fn product_files(element: Element, properties: &Properties, with_experts: bo
         (experts::FILE, options)
     };
     let experts = with_experts.then(of_experts);
-    std::iter::once((quantise::FILE, vec![element.option()])).chain(wide).chain(experts).collect()
+    let group = linear_wide::has_warp_groups(element, properties).then_some(linear_group::FILE);
+    let linear = STREAMING.into_iter().filter(|_| properties.multiplies_fp8()).chain(group);
+    let linear = linear.map(|file| (file, linear::number_options(linear::options(element, properties))));
+    std::iter::once((quantise::FILE, vec![element.option()])).chain(wide).chain(experts).chain(linear).collect()
 }
 
 /// Additional files for layers of experts in MXFP4, with biases.

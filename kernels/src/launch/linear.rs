@@ -174,9 +174,7 @@ impl Linear<'_> {
 
     /// Compiler options of a file for this layer, given those for 16-bit weights and rows.
     pub(super) fn options(self, plain: Vec<String>) -> Vec<String> {
-        let mut options = self.weights().options(plain);
-        options.extend(self.has_numbers().then(|| "-DX_FP8".into()));
-        options
+        if self.has_numbers() { number_options(plain) } else { self.weights().options(plain) }
     }
 
     /// The arguments of kernels that may have to scale rows.
@@ -451,6 +449,13 @@ pub(super) fn options(element: Element, properties: &Properties) -> Vec<String> 
         Element::F32 => vec![element.option()],
         _ => vec![element.option(), format!("-DRING={}", ring_bytes(properties.shared_bytes))],
     }
+}
+
+/// Compiler options for rows and weights that are FP8 numbers, given those for 16 bits.
+pub(super) fn number_options(plain: Vec<String>) -> Vec<String> {
+    let mut options = WeightType::Fp8.options(plain);
+    options.push("-DX_FP8".into());
+    options
 }
 
 /// Bytes of a block's ring, given the shared memory available to a block: two blocks per
