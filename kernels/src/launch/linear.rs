@@ -574,8 +574,9 @@ pub(super) mod tests {
             assert!(blocks * (ring_bytes(shared_bytes) + 1024) <= shared_bytes);
             // Copies have to be in flight while a stage is used.
             let properties = Properties { shared_bytes, ..h200() };
-            assert!(stages(&properties, MOST_ROWS, WeightType::Plain) >= 3, "{shared_bytes}");
-            assert!(stages(&properties, MOST_ROWS, WeightType::Fp8) >= 2, "{shared_bytes}");
+            let with_rows = |weights: WeightType| stages(&properties, MOST_ROWS * weights.piece() * 2);
+            assert!(with_rows(WeightType::Plain) >= 3, "{shared_bytes}");
+            assert!(with_rows(WeightType::Fp8) >= 2, "{shared_bytes}");
         }
     }
 }
