@@ -1,4 +1,4 @@
-// Linear layers of 5 and more rows whose weights and rows are both in FP8, on Hopper:
+// Linear layers of 17 and more rows whose weights and rows are both in FP8, on Hopper:
 // `y = x · wᵀ + bias`, x `[rows, inputs]` and w `[outputs, inputs]` numbers in the same order
 // (numbers.cuh, weights.cuh). T is the type of bias and result.
 //

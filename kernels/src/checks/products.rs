@@ -215,7 +215,7 @@ pub fn check_linear_products(device: &Device, element: Element) -> Result<(), St
     for (at, (weights, layout)) in PAIRS.into_iter().enumerate() {
         // A ring that wraps around, in parts; few inputs and several blocks; more rows than one
         // unit has.
-        for (sizes, rows) in [([1168, 48], 6), ([144, 240], 70), ([400, 160], 130)].into_iter().skip(at / 2) {
+        for (sizes, rows) in [([1168, 48], 18), ([144, 240], 70), ([400, 160], 130)].into_iter().skip(at / 2) {
             let layer = LinearFixture::random_fp8(&kernels, &mut numbers, sizes, weights, rows)?;
             let products = Products::new(&kernels, &layer, layout);
             check_partitions(&products, sizes, (rows, weights))?;

@@ -2,7 +2,7 @@
 //!
 //! This kernel has the one summation order of batch-invariant mode and runs on every device. The
 //! default mode times it against [`linear_few`](super::linear_few) (up to 4 rows), on Hopper
-//! [`linear_group`](super::linear_group) (5 to 32 rows of wide layers) and
+//! [`linear_group`](super::linear_group) (5 to 32 rows of wide layers, in FP8 from one on) and
 //! [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
 
 use super::{Kernels, RowForm, RowScales, Rows, WeightScales, WeightType, address, check_ints, grid, int};

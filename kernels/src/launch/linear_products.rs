@@ -1,4 +1,4 @@
-//! Linear layers of 5 and more rows with weights and rows in FP8 on Hopper:
+//! Linear layers of 17 and more rows with weights and rows in FP8 on Hopper:
 //! `cuda/linear_products.cu`.
 
 use super::{
@@ -19,9 +19,9 @@ pub(super) const FILE: KernelFile = KernelFile {
     split: Split::Shared,
 };
 
-/// Minimum number of rows for which these kernels exist: with 17 to 32 they are faster than
-/// `linear_pairs.cu` by a fifth, while a product has 64 rows anyway.
-const LEAST_ROWS: usize = 5;
+/// Minimum number of rows: with fewer, streaming kernels are faster, since a product has 64 rows
+/// anyway.
+const LEAST_ROWS: usize = 17;
 /// Threads of a block.
 const THREADS: u32 = 384;
 /// Inputs of a stage, which are as many bytes of a row.
@@ -56,7 +56,7 @@ const NAMES: [(usize, usize, [&str; 4]); 11] = [
 ];
 
 impl Kernels {
-    /// As [`wide`](Self::wide), for rows and weights in FP8 with scales of these layouts: from 5
+    /// As [`wide`](Self::wide), for rows and weights in FP8 with scales of these layouts: from 17
     /// rows on, with inputs and columns that are multiples of 16. The rows are
     /// [`RowForm::Numbers`].
     pub fn wide_products(
