@@ -393,8 +393,8 @@ __device__ __forceinline__ void halves_of(u32& low, u32& high, u32 four) {
 /// a and rows of b. From compute capability 8.9 on.
 __device__ __forceinline__ void mma_16832_numbers(float d[4], const u32 a[4], const u32 b[2]) {
 #if __CUDA_ARCH__ == 900
-  // Warps of Hopper have no such instruction: products of halves are what ptxas makes of it too, but
-  // with a sum of its own for each 32.
+  // Warps of Hopper have no such instruction: products of halves are what ptxas makes of it too,
+  // but with a sum of its own for each 32.
   u32 left[2][4], right[2][2];
 #pragma unroll
   for (int i = 0; i < 4; i++) halves_of(left[0][i], left[1][i], a[i]);

@@ -123,8 +123,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       int inputs, int outputs, SCALE_PARAMETERS, const int *needed, int share, int tile, int pause, int stages W_PARAMETERS
 #define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, needed, share, tile, pause, stages W_ARGUMENTS
 
-/// Blocks per multiprocessor for which kernels of more than 16 rows leave registers: numbers have sums
-/// of stages too.
+/// Blocks per multiprocessor for which kernels of more than 16 rows leave registers: numbers have
+/// sums of stages too.
 #ifdef X_FP8
 #define MANY_BESIDE 3
 #else
@@ -132,10 +132,10 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 #endif
 
 /// `group_<r>`: up to r rows. Grid: (outputs / tile, parts); THREADS threads. `inputs` is a
-/// multiple of 8 (16 for FP8), `share` of PIECE, `tile` of 16 up to GROUPS_OUTPUTS. Tiles of x have r rows,
-/// those of w `tile`; `bias` may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`,
-/// and with more than one part float `[parts, rows, outputs]`. If `needed`, which may be null,
-/// points at 0, nothing is read or written. Dynamic shared memory: stages · ((tile + r) ·
+/// multiple of 8 (16 for FP8), `share` of PIECE, `tile` of 16 up to GROUPS_OUTPUTS. Tiles of x have
+/// r rows, those of w `tile`; `bias` may be null; y is `[rows, outputs]` of T, or of float if
+/// `y_is_float`, and with more than one part float `[parts, rows, outputs]`. If `needed`, which may
+/// be null, points at 0, nothing is read or written. Dynamic shared memory: stages · ((tile + r) ·
 /// ROW_BYTES + 16) + 8 + 4 r, plus ROW_BYTES for each row by which `tile` + r is less than
 /// GROUPS_OUTPUTS.
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_8(PARAMETERS) { block_of<8, false>(ARGUMENTS); }

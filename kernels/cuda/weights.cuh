@@ -61,8 +61,8 @@ __device__ __forceinline__ void load_left(u32 (&a)[2][4], const unsigned char* r
   load_weights_32<BYTES>(a, rows, inputs_16);
 }
 
-/// Sums of products of 16 rows of weights, of which a lane has rows lane / 4 and lane / 4 + 8, and 8
-/// rows of x for each tile, scaled every 128 inputs.
+/// Sums of products of 16 rows of weights, of which a lane has rows lane / 4 and lane / 4 + 8, and
+/// 8 rows of x for each tile, scaled every 128 inputs.
 template <int TILES>
 struct Scaled {
   float piece[TILES][4], low, high, next_low, next_high;
@@ -185,8 +185,8 @@ struct Scaled {
 #endif
 
 /// The type of rows: T, or with -DX_FP8 numbers in the order of the weights, which are in FP8 too.
-/// X_CHUNK are the elements of 16 bytes. STEP inputs are multiplied at a time, by `multiply_step`: a
-/// left factor of 16 outputs, and a right one of 8 rows in four 8×8 tiles.
+/// X_CHUNK are the elements of 16 bytes. STEP inputs are multiplied at a time, by `multiply_step`:
+/// a left factor of 16 outputs, and a right one of 8 rows in four 8×8 tiles.
 #ifdef X_FP8
 typedef unsigned char X;
 #define X_CHUNK 16

@@ -106,8 +106,8 @@ pub(super) struct LinearPartition {
 }
 
 impl LinearPartition {
-    /// Time of a layer with this many sums, if `resident` blocks share a multiprocessor: that of the
-    /// weights which one of them reads, in elements.
+    /// Time of a layer with this many sums, if `resident` blocks share a multiprocessor: that of
+    /// the weights which one of them reads, in elements.
     pub(super) fn cost(&self, properties: &Properties, resident: usize, sums: usize) -> usize {
         // Of a block in addition to its weights.
         const BLOCK: usize = 4096;

@@ -11,10 +11,10 @@
 //! ## Why is this bad?
 //!
 //! Pages are copied as they are. With another page size or format the engines refuse each other.
-//! If only the decode engine drafts, its draft attends to a prompt whose cache it never got, and few
-//! tokens are accepted; in 0.5.3 to 0.5.7 the values of the target arrive in the wrong layers too,
-//! unless attention is latent. If only the prefill engine drafts, it sends more than the other one
-//! has room for.
+//! If only the decode engine drafts, its draft attends to a prompt whose cache it never got, and
+//! few tokens are accepted; in 0.5.3 to 0.5.7 the values of the target arrive in the wrong layers
+//! too, unless attention is latent. If only the prefill engine drafts, it sends more than the other
+//! one has room for.
 //!
 //! ## What SGLang does
 //!
@@ -52,8 +52,8 @@
 //!
 //! ## Source
 //!
-//! sglang `disaggregation/common/conn.py`, `disaggregation/prefill.py`, `disaggregation/nixl/conn.py`;
-//! PR #17212.
+//! sglang `disaggregation/common/conn.py`, `disaggregation/prefill.py`,
+//! `disaggregation/nixl/conn.py`; PR #17212.
 
 use launch::Launch;
 use schemas::{

@@ -49,7 +49,8 @@
 //!
 //! ## Source
 //!
-//! vLLM `distributed/kv_transfer/kv_connector/v1/nixl`, `mooncake/mooncake_connector.py`; PR #49230.
+//! vLLM `distributed/kv_transfer/kv_connector/v1/nixl`, `mooncake/mooncake_connector.py`; PR
+//! #49230.
 
 use launch::{Argument, Launch, VllmSpeculation};
 use schemas::{diagnostic::Severity, version::EngineVersion};

@@ -102,7 +102,7 @@ fn size_below(bound: usize) -> usize {
     }
 }
 
-/// How many requests of so many tokens the largest full graph holds.
+/// How many requests of this many tokens the largest full graph holds.
 fn requests_held(bound: usize, tokens: usize) -> usize {
     let most = size_below(bound);
     // A size is rounded up to a multiple of the tokens of a request, and dropped above the largest.
