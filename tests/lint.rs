@@ -132,7 +132,7 @@ fn what_runs_is_printed_in_forms_that_hold_it() {
 #[test]
 fn fixing_keeps_everything_else_as_it_was() {
     let place = Place::with(&[("run.sh", SCRIPT)]);
-    let shown = place.check(&["run.sh", "--diff"], 1, &["--- run.sh\n+++ run.sh\n", "SD023"]);
+    let shown = place.check(&["run.sh", "--diff"], 1, &["--- run.sh\n+++ run.sh\n", "1 would be fixed (SD023); 1 can"]);
     assert!(shown.stdout.contains("-   --sglang-speculative-num-draft-tokens 32 # was 8\n+   --sglang-speculative-num-draft-tokens 6 # was 8\n"), "{}", shown.stdout);
     assert_eq!(place.read("run.sh"), SCRIPT, "--diff writes nothing");
     place.check(&["run.sh", "--fix"], 1, &["SD070", "1 fixed (SD023)", "1 can be fixed with --fix --unsafe-fixes"]);

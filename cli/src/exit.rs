@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 #[cfg(feature = "engine")]
-use {engine::EngineError, tuner::TunerError};
+use {engine::EngineError, external::ServerError, tuner::TunerError};
 
 /// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +31,9 @@ pub enum Exit {
 pub const AFTER_HELP: &str = "\
 Exit codes:
   0  success
-  1  findings (lint), nothing eligible, or worse (report --fail-if)
+  1  findings (lint, diagnose), nothing eligible, or worse (report --fail-if)
   2  wrong usage, invalid input, or a file that cannot be read or written
-  3  device or engine failure
+  3  device, engine or server failure
   4  a comparison cannot tell (report --fail-if)
   130  interrupted (Ctrl-C, SIGTERM); finished trials are kept, and --resume continues
        (a second one ends the command at once)
@@ -82,8 +82,11 @@ pub fn from_error(error: &anyhow::Error) -> Exit {
         )
     });
     // In a sweep over servers, the server is the engine.
-    let server = error.chain().any(|cause| matches!(cause.downcast_ref::<TunerError>(), Some(TunerError::System(_))));
-    if device || server || is_of_tensors(error) { Exit::Failure } else { Exit::Usage }
+    let system = error.chain().any(|cause| matches!(cause.downcast_ref::<TunerError>(), Some(TunerError::System(_))));
+    let server = error.chain().any(|cause| {
+        matches!(cause.downcast_ref::<ServerError>(), Some(ServerError::Request { .. } | ServerError::Failed(_)))
+    });
+    if device || system || server || is_of_tensors(error) { Exit::Failure } else { Exit::Usage }
 }
 
 /// Whether the library of tensors failed, which training uses.

@@ -16,6 +16,10 @@ use tuner::forecast::{
 
 /// Largest file of lengths or times, in bytes.
 const LARGEST_FILE: u64 = 64 << 20;
+/// Median output length, in tokens, if none is given.
+const MEDIAN_LENGTH: f64 = 1000.0;
+/// Editors write it at the start of a file.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// How long outputs are, and what counts of a rollout.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,9 +30,10 @@ pub struct LoadFlags {
     /// File of output lengths in tokens, one per line, to draw from
     #[arg(long, value_name = "FILE")]
     lengths: Option<PathBuf>,
-    /// Median output length in tokens, if no file gives them
-    #[arg(long, value_name = "N", default_value_t = 1000.0, conflicts_with = "lengths")]
-    median_len: f64,
+    /// Median output length in tokens, if no file gives them; default: 1000, or --max-len if that
+    /// is less
+    #[arg(long, value_name = "N", conflicts_with = "lengths")]
+    median_len: Option<f64>,
     /// Tail of output lengths: standard deviation of their logarithm; 0 for equal lengths
     #[arg(long, value_name = "S", default_value_t = 1.0, conflicts_with = "lengths")]
     tail: f64,
@@ -61,11 +66,29 @@ impl LoadFlags {
             return SimulationPlan::lengths(&read(path)?)
                 .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()));
         }
-        let (median, sigma) = (self.median_len, self.tail);
-        if !(median >= 1.0 && median.is_finite() && sigma >= 0.0 && sigma.is_finite()) {
-            bail!("--median-len must be at least 1 and --tail at least 0");
+        let Self { tail: sigma, max_len: most, .. } = *self;
+        if !(1..=LARGEST).contains(&most) {
+            bail!("--max-len {most} is out of range, expected 1 to {LARGEST}");
         }
-        Ok(OutputLengths::LongTail { median, sigma, most: self.max_len })
+        let median = self.median_len.unwrap_or(MEDIAN_LENGTH.min(most as f64));
+        if !(median >= 1.0 && median.is_finite()) {
+            bail!("--median-len {median}: expected a finite number of at least 1");
+        }
+        if !(sigma >= 0.0 && sigma.is_finite()) {
+            bail!("--tail {sigma}: expected a finite number of at least 0");
+        }
+        if median > most as f64 {
+            bail!(
+                "--median-len {median} is above --max-len {most}, so most outputs would be cut off: lower --median-len, or \
+                 raise --max-len"
+            );
+        }
+        Ok(OutputLengths::LongTail { median, sigma, most })
+    }
+
+    /// The file of lengths with its flag, if there is one.
+    pub fn lengths_file(&self) -> Option<(&'static str, &Path)> {
+        self.lengths.as_deref().map(|path| ("--lengths", path))
     }
 
     /// The requests that limit their drafts.
@@ -120,7 +143,7 @@ pub fn checked(load: Load) -> anyhow::Result<Load> {
     Ok(load)
 }
 
-/// A text file.
+/// A text file, without a byte order mark.
 ///
 /// # Errors
 /// When it cannot be read, or is larger than lengths and times of any load.
@@ -132,5 +155,54 @@ pub fn read(path: &Path) -> anyhow::Result<String> {
     if bytes as u64 > LARGEST_FILE {
         bail!("{} is larger than {LARGEST_FILE} bytes", path.display());
     }
-    Ok(text)
+    match text.strip_prefix(BYTE_ORDER_MARK) {
+        Some(rest) => Ok(rest.to_owned()),
+        None => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags() -> LoadFlags {
+        LoadFlags {
+            rollout: None,
+            lengths: None,
+            median_len: Some(30.0),
+            tail: 1.0,
+            max_len: 400,
+            finish: 100.0,
+            limit_drafts: None,
+            keep_contexts: false,
+            abort: false,
+        }
+    }
+
+    #[test]
+    fn lengths_that_no_output_has_are_refused_with_their_flag() {
+        flags().lengths().expect("they are possible");
+        let equal = LoadFlags { median_len: Some(400.0), tail: 0.0, ..flags() };
+        equal.lengths().expect("all outputs are as long as allowed");
+        let refused = |flags: LoadFlags, words: &str| {
+            let found = flags.lengths().expect_err(words).to_string();
+            assert!(found.contains(words), "{found}");
+        };
+        refused(LoadFlags { max_len: 0, ..flags() }, "--max-len 0 is out of range, expected 1 to 1048576");
+        refused(LoadFlags { median_len: Some(0.0), ..flags() }, "--median-len 0");
+        refused(LoadFlags { median_len: Some(401.0), ..flags() }, "--median-len 401 is above --max-len 400");
+        let short = LoadFlags { median_len: None, max_len: 50, ..flags() };
+        short.lengths().expect("the usual median is lowered");
+        for tail in [f64::INFINITY, f64::NAN, -1.0] {
+            refused(LoadFlags { tail, ..flags() }, "expected a finite number of at least 0");
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("lengths");
+        std::fs::write(&path, "\u{feff}5\n").expect("a file");
+        assert_eq!(read(&path).expect("it is read"), "5\n");
+    }
 }

@@ -7,14 +7,15 @@
 //! - [`supervisor`] is a process that ends servers as soon as this one is killed. [`orphans`] ends
 //!   servers that a killed run left, as the next run does.
 //! - [`failure`] determines from a log why a server ended or did not start.
-//! - [`api`] is the client of a server; differences between engines are in `api/sglang.rs` and
-//!   `api/vllm.rs`.
+//! - [`address`] reads the URL of a server. [`api`] is its client; differences between engines are
+//!   in `api/sglang.rs` and `api/vllm.rs`.
 //! - [`log`] reads what a server reports about its rounds.
 //! - [`load`] keeps requests running and measures when their tokens arrive.
 //!
 //! Nothing here depends on tree shapes, journals or strategies; these belong to `tuner`.
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod api;
 mod brief_call;
 pub mod container;

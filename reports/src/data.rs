@@ -16,9 +16,9 @@ use crate::{
     definitions,
     error::ReportError,
     importance::Importance,
-    order,
+    order, page,
     race::{Noise, Race, RaceEntry, RaceSplit},
-    section::Section,
+    section::{self, Section},
 };
 
 /// Format version, incremented when readers of older reports must change.
@@ -74,6 +74,9 @@ struct RaceData<'a> {
     chosen: Option<&'a Configuration>,
     verdict: SpeculationVerdict,
     disturbance: Disturbance,
+    /// Warnings about the figures, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
     /// What it is ranked by, in words.
     order: String,
     entries: Vec<EntryData<'a>>,
@@ -164,7 +167,9 @@ pub fn json(sections: &[Section<'_>], comparison: Option<&RunComparison<'_>>) ->
         version: VERSION,
         generator: concat!("spectune ", env!("CARGO_PKG_VERSION")).to_owned(),
         figures: "measured, except for everything under \"guide\", which is predicted",
-        definitions: definitions::DEFINITIONS.iter().map(|(word, meaning)| DataDefinition { word, meaning }).collect(),
+        definitions: definitions::terms(section::loads(sections))
+            .map(|(word, meaning)| DataDefinition { word, meaning })
+            .collect(),
         sections: sections.iter().map(section).collect(),
         comparison: comparison.map(compared),
     };
@@ -222,6 +227,7 @@ fn race(race: &Race) -> RaceData<'_> {
         chosen: race.chosen.as_ref(),
         verdict: race.verdict,
         disturbance: race.disturbance,
+        notes: page::notes(race),
         order: order::words(race),
         entries: race.entries.iter().map(entry).collect(),
         probes: race.probes.iter().map(entry).collect(),

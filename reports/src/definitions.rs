@@ -1,5 +1,7 @@
 //! Definitions of the terms of a report, included in every format.
 
+use tuner::trials::configuration::TrialLoad;
+
 /// Definition of the accept length. Engines differ, so it is printed wherever the number is.
 pub const ACCEPT_LENGTH: &str =
     "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); none without speculation";
@@ -7,6 +9,33 @@ pub const ACCEPT_LENGTH: &str =
 /// Definition of the throughput: the same in every table and file.
 pub const THROUGHPUT: &str =
     "output tokens of all requests / seconds of the trial, prefill included, without stalls; median over repeats";
+
+/// The same, if all loads are open loops.
+const THROUGHPUT_OF_OPEN_LOOPS: &str = "output tokens of all requests / seconds of the trial, prefill included, by the wall clock, stalls included, as in every open loop; median over repeats";
+
+/// The same, if there are closed and open loops.
+const THROUGHPUT_OF_BOTH: &str = "output tokens of all requests / seconds of the trial, prefill included, without stalls; of open loops by the wall clock, stalls included; median over repeats";
+
+/// The definition of the throughput under these loads.
+pub fn throughput(loads: impl IntoIterator<Item = TrialLoad>) -> &'static str {
+    let (mut closed, mut open) = (false, false);
+    for load in loads {
+        let is_closed = load.batch_size().is_some();
+        closed |= is_closed;
+        open |= !is_closed;
+    }
+    match (closed, open) {
+        (_, false) => THROUGHPUT,
+        (false, true) => THROUGHPUT_OF_OPEN_LOOPS,
+        (true, true) => THROUGHPUT_OF_BOTH,
+    }
+}
+
+/// The terms and their definitions in a report about these loads.
+pub fn terms(loads: impl IntoIterator<Item = TrialLoad>) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let throughput = throughput(loads);
+    DEFINITIONS.iter().map(move |(term, meaning)| (*term, if *term == "throughput" { throughput } else { *meaning }))
+}
 
 /// Definition of the time of waiting for drafts.
 pub const DRAFT_WAIT: &str = "time before a round in which the device waits until the host has looked drafts up in texts and copied them, which is in none of the round's times, but in those of requests and in throughput: median over rounds; none where the host looks nothing up";
@@ -20,8 +49,8 @@ pub const PROBES: &str = "Trials of a start that serves several chains, a differ
 /// Remark on parts of a round that were not measured in the trials.
 pub const PARTS_APART: &str = "The parts of a round (draft, verify, extend) are measured in a few extra rounds after the trial: in a trial a round is one CUDA graph, here it is three, so the parts add up to slightly more than the whole round.";
 
-/// The terms and their definitions.
-pub const DEFINITIONS: &[(&str, &str)] = &[
+/// The terms and their definitions, for closed loops.
+const DEFINITIONS: &[(&str, &str)] = &[
     ("throughput", THROUGHPUT),
     ("stalls", STALLS),
     (
@@ -82,3 +111,20 @@ pub const KIND_WITH_PREDICTIONS: &str = "Every figure in this report is measured
 
 /// What the figures are, if all are measured.
 pub const KIND: &str = "Every figure in this report is measured; none is predicted or extrapolated. A missing figure (—) was not measured.";
+
+#[cfg(test)]
+mod tests {
+    use tuner::trials::configuration::Real;
+
+    use super::*;
+
+    #[test]
+    fn throughput_is_without_stalls_only_where_they_are_separated() {
+        let (closed, open) = (TrialLoad::BatchSize(8), TrialLoad::RequestRate(Real(20.0)));
+        assert_eq!(throughput([closed]), THROUGHPUT);
+        assert!(!throughput([open, TrialLoad::Recorded]).contains("without stalls"));
+        assert!(throughput([closed, open]).contains("of open loops by the wall clock"));
+        let listed = terms([open]).find(|(term, _)| *term == "throughput");
+        assert_eq!(listed, Some(("throughput", THROUGHPUT_OF_OPEN_LOOPS)));
+    }
+}

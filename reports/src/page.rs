@@ -27,7 +27,11 @@ use crate::{
 
 use self::answer::FlagRemarks;
 use self::part::PagePart;
-pub use self::{answer::Answer, part::PartTable, parts::versus};
+pub use self::{
+    answer::{Answer, notes},
+    part::PartTable,
+    parts::versus,
+};
 
 /// The whole page.
 #[derive(Serialize)]
@@ -149,7 +153,9 @@ impl Page {
             },
             warnings: warnings(sections, sweeps),
             comparison: comparison.map(parts::versus::part).transpose()?,
-            definitions: definitions::DEFINITIONS.iter().map(|(label, value)| PagePair::new(label, value)).collect(),
+            definitions: definitions::terms(section::loads(sections))
+                .map(|(label, value)| PagePair::new(label, value))
+                .collect(),
             sections: pages?,
         })
     }

@@ -64,6 +64,11 @@ pub fn sections(sweeps: &[Sweep]) -> Vec<Section<'_>> {
     sections.into_iter().map(|(fingerprint, records)| Section::new(fingerprint, records, sweeps)).collect()
 }
 
+/// The loads of some sections, in order.
+pub fn loads(sections: &[Section<'_>]) -> Vec<TrialLoad> {
+    sections.iter().flat_map(|section| &section.races).map(|race| race.load).collect()
+}
+
 impl<'a> Section<'a> {
     fn new(fingerprint: &'a Fingerprint, mut records: Vec<(usize, &'a Record)>, input: &'a [Sweep]) -> Self {
         let mut places: Vec<usize> = records.iter().map(|(place, _)| *place).collect();

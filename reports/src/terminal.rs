@@ -62,7 +62,7 @@ pub fn table(input: &ReportInput, width: usize) -> String {
     }
     text.push('\n');
     drafts::lines_across(&sections).iter().for_each(|line| write_wrapped(&mut text, &one_line(line), width));
-    write_wrapped(&mut text, &format!("tok/s: {}", definitions::THROUGHPUT), width);
+    write_wrapped(&mut text, &format!("tok/s: {}", definitions::throughput(section::loads(&sections))), width);
     write_wrapped(&mut text, &format!("accept length: {}", definitions::ACCEPT_LENGTH), width);
     text
 }

@@ -594,6 +594,9 @@ verdict = "speculation does not pay here"
             ("accept_length = 2.5", "accept_length = inf", "accept_length is inf"),
             ("output_tokens_per_s = 100.5", "output_tokens_per_s = -1.0", "output_tokens_per_s is -1"),
             ("max_running_batch = 1", "max_running_batch = 0", "at least one request"),
+            // A wrong number is not a missing one, whatever else is wrong.
+            ("max_running_batch = 1", "max_running_batch = -1", "expected a whole number"),
+            ("num_steps = 3\ntopk = 1", "num_steps = 1.5\ntopk = -1", "expected a whole number"),
         ] {
             let text = file().text().expect("it can be written").replacen(from, to, 1);
             let error = TunedFile::read(&Source::new("tuned.toml", text)).expect_err("a bad file");

@@ -24,6 +24,7 @@ use std::{
 
 use external::{
     ServerError,
+    address::server_address,
     api::{Api, ServerInfo},
     http::{AUTHORITIES, ApiKey},
 };
@@ -112,7 +113,7 @@ pub trait RunningProgress {
 /// When the URL is wrong, nothing answers, the server is not ready, or the launch file has no
 /// launch.
 pub fn connect(url: &str, key: Option<ApiKey>, launch: Option<&DescribedFile<'_>>) -> Result<Connected, TunerError> {
-    let base = base(url)?;
+    let base = server_address(url).map_err(TunerError::Configuration)?;
     let failed = |error: ServerError| TunerError::System(SystemError::Server(help(error, &base)));
     let (api, info) = Api::recognise(&base, key.clone(), LONGEST_DESCRIPTION).map_err(failed)?;
     if !api.is_ready().map_err(failed)? {
@@ -134,7 +135,7 @@ pub fn connect(url: &str, key: Option<ApiKey>, launch: Option<&DescribedFile<'_>
 /// Whether two URLs are names of one server: this host has several names, hosts are written in any
 /// case, and a port may be left out.
 pub fn is_same_server(one: &str, other: &str) -> bool {
-    match (base(one), base(other)) {
+    match (server_address(one), server_address(other)) {
         (Ok(one), Ok(other)) => place_of(&one) == place_of(&other),
         _ => false,
     }
@@ -154,30 +155,6 @@ fn place_of(base: &str) -> (String, String, String, String) {
     let is_this = host == "localhost" || host.starts_with("127.") || ["[::1]", "0.0.0.0", "[::]"].contains(&host);
     let host = if is_this { "this host" } else { host };
     (scheme.to_owned(), host.to_owned(), port.to_owned(), path.to_owned())
-}
-
-/// The address of a server without the path of an API, which clients of the OpenAI API include.
-fn base(url: &str) -> Result<String, TunerError> {
-    let wrong = |reason: &str| Err(TunerError::Configuration(format!("{reason}, such as http://127.0.0.1:30000")));
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return wrong(&format!("{url} is not a URL: give scheme, host and port"));
-    };
-    if !matches!(scheme, "http" | "https") {
-        return wrong(&format!("{scheme} is not supported: give an http or https URL"));
-    }
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    if authority.contains('@') {
-        return wrong(
-            "the URL contains a user name or a password: give the key by --api-key-env NAME, and a plain URL",
-        );
-    }
-    if authority.is_empty() || rest.contains(['?', '#', ' ']) {
-        return wrong(&format!(
-            "{scheme}://{authority} with a query or without a host is not the address of a server: give scheme, host and port"
-        ));
-    }
-    let plain = url.trim_end_matches('/');
-    Ok(plain.strip_suffix("/v1").unwrap_or(plain).trim_end_matches('/').to_owned())
 }
 
 /// Says what to do about a server that does not answer.
@@ -426,26 +403,6 @@ impl From<Over> for RunningEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn urls_are_taken_as_clients_write_them_and_keys_are_not() {
-        for (url, expected) in [
-            ("http://127.0.0.1:30000", "http://127.0.0.1:30000"),
-            ("http://127.0.0.1:30000/v1/", "http://127.0.0.1:30000"),
-            ("https://host/engine/v1", "https://host/engine"),
-        ] {
-            assert_eq!(base(url).expect("a URL"), expected);
-        }
-        for (url, words) in [
-            ("127.0.0.1:30000", "is not a URL"),
-            ("ftp://host", "ftp is not supported"),
-            ("http://me:sk-secret@host", "--api-key-env"),
-            ("http://", "without a host"),
-        ] {
-            let reported = base(url).expect_err(url).to_string();
-            assert!(reported.contains(words) && !reported.contains("sk-secret"), "{reported}");
-        }
-    }
 
     #[test]
     fn one_server_has_several_names() {

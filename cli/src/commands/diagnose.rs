@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use external::{
+    address::server_address,
     api::Api,
     log::ServerLog,
     sampled::{self, SampledReading},
@@ -107,7 +108,7 @@ fn figures(from: &Path, arguments: &Arguments) -> anyhow::Result<ServerLog> {
 /// Reads the metrics of a running server for a while.
 fn watch(url: &str, arguments: &Arguments) -> anyhow::Result<ServerLog> {
     let Arguments { seconds, interval, .. } = *arguments;
-    let url = url.trim_end_matches('/');
+    let url = &server_address(url).map_err(anyhow::Error::msg)?;
     let (api, info) = Api::recognise(url, setup::api_key(arguments.api_key_env.as_deref())?, TIMEOUT)
         .with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
     terminal::note(&format!("reading the metrics of {url} for {seconds} s"));

@@ -18,6 +18,7 @@ use schemas::{
 use serde::Serialize;
 use tuner::{files::traces, workload::ModelText};
 
+use super::simulate::outputs::{self, NamedFile};
 use crate::{data_set, engine_flags::EngineFlags, engine_setup, exit::Exit, interrupt, setup, terminal};
 
 /// Largest file of prompts, in bytes.
@@ -164,7 +165,15 @@ fn check_trace(arguments: &Arguments, options: &EngineOptions) -> anyhow::Result
     if arguments.max_new_tokens < 2 {
         bail!("--trace needs outputs of at least two tokens: raise --max-new-tokens");
     }
-    Ok(traces::check_place(path)?)
+    let inputs = [
+        ("[TUNED]", arguments.tuned.as_deref()),
+        ("--prompts", arguments.prompts.as_deref()),
+        ("--input-ids", arguments.input_ids.as_deref()),
+    ];
+    let inputs: Vec<NamedFile<'_>> = inputs.into_iter().filter_map(|(flag, path)| Some((flag, path?))).collect();
+    let trace = [("--trace", path.as_path())];
+    outputs::check_distinct(&trace, &inputs)?;
+    outputs::check_writable(&trace)
 }
 
 /// The limits of the requested trace. The draft must be able to fill them, which is checked before

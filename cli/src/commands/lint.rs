@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use lint::report::render;
 use schemas::{
-    diagnostic::{Findings, Format, Severity, fix, statistics},
+    diagnostic::{Findings, Format, Safety, Severity, fix, statistics},
     engines::Engine,
     gpu::GpuMemory,
     text::Source,
@@ -196,7 +196,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let held = running.as_ref().map(|running| running.held(&all)).unwrap_or_default();
     print(&arguments, &all, running.as_ref().map(|running| (running, held.as_slice())))?;
     if arguments.format == Format::Full {
-        terminal::note(&summary::summary(&all, unreadable));
+        let shown = if arguments.unsafe_fixes { Safety::Unsafe } else { Safety::Safe };
+        terminal::note(&summary::summary(&all, unreadable, arguments.diff.then_some(shown)));
     }
     let fails = |done: &FileResult| done.checked.diagnostics.iter().any(|finding| finding.severity > Severity::Info);
     let fails = all.iter().any(fails) || held.iter().any(|one| one.differing() > 0);

@@ -2,13 +2,11 @@
 
 mod compare;
 mod export;
+pub mod outputs;
 mod progress;
 mod report;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use schemas::{
@@ -30,6 +28,7 @@ use tuner::forecast::{
 
 use self::{
     export::{Export, exported},
+    outputs::NamedFile,
     progress::SimulationProgress,
 };
 use crate::{
@@ -168,6 +167,7 @@ fn after_help() -> String {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     check(&arguments)?;
+    check_outputs(&arguments)?;
     let (drafts, times) = (drafts(&arguments)?, times(&arguments)?);
     if let Some(warning) = kinds::warning(drafts.algorithm(), &times) {
         terminal::note(&format!("warning: {warning}"));
@@ -191,10 +191,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if let Some(path) = &arguments.policies_out {
         let policies = plan.named_tables()?;
         let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
-        terminal::note(&format!("written: {} ({})", path.display(), names.join("; ")));
+        let what = format!(" ({})", names.join("; "));
         let file = Policies { format: FORMAT, policies };
-        fs::write(path, serde_json::to_string_pretty(&file)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        outputs::write(path, &serde_json::to_string_pretty(&file)?, &what)?;
     }
     if arguments.json {
         terminal::print(&format!("{}\n", serde_json::to_string(&found)?))?;
@@ -237,6 +236,13 @@ fn check(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.temperatures_file.is_some() && arguments.export != Some(Export::SglangDspark) {
         bail!("--temperatures-file is for --export sglang-dspark: remove it");
     }
+    match arguments.export.filter(|_| arguments.json) {
+        Some(Export::SglangDspark) => bail!("--json has no effect with --export sglang-dspark: remove it"),
+        Some(Export::Slime | Export::Spectune) if arguments.export_file.is_none() => {
+            bail!("--json and --export would both print to stdout: add --export-file, or remove one of them")
+        }
+        Some(Export::Slime | Export::Spectune) | None => {}
+    }
     let known = || drafting::algorithms().collect::<Vec<_>>();
     if let Some(name) = arguments.speculative_algorithm.as_deref()
         && !known().iter().any(|one| one.eq_ignore_ascii_case(name))
@@ -244,6 +250,33 @@ fn check(arguments: &Arguments) -> anyhow::Result<()> {
         bail!("--speculative-algorithm {name}: expected one of {}", known().join(", "));
     }
     Ok(())
+}
+
+/// Checks the files that would be written, before anything is simulated.
+fn check_outputs(arguments: &Arguments) -> anyhow::Result<()> {
+    let inputs = [
+        ("--trace", arguments.trace.as_deref()),
+        ("--arrivals", arguments.arrivals.as_deref()),
+        ("--against", arguments.against.as_deref()),
+        ("--times", StepCosts::named(&arguments.times).is_none().then(|| Path::new(&arguments.times))),
+    ];
+    let inputs = inputs.into_iter().filter_map(|(flag, path)| Some((flag, path?))).chain(arguments.load.lengths_file());
+    let inputs: Vec<NamedFile<'_>> = inputs.collect();
+    let given = [
+        ("--policies-out", arguments.policies_out.as_deref()),
+        ("--export-file", arguments.export_file.as_deref()),
+        ("--temperatures-file", arguments.temperatures_file.as_deref()),
+    ];
+    let given: Vec<NamedFile<'_>> = given.into_iter().filter_map(|(flag, path)| Some((flag, path?))).collect();
+    let mut all = given.clone();
+    if let (Some(to), None) = (arguments.export, &arguments.export_file) {
+        all.extend(to.default_file().map(|name| ("--export-file (default)", Path::new(name))));
+    }
+    if let (Some(Export::SglangDspark), None) = (arguments.export, &arguments.temperatures_file) {
+        all.push(("--temperatures-file (default)", Path::new(export::TEMPERATURES)));
+    }
+    outputs::check_distinct(&all, &inputs)?;
+    outputs::check_writable(&given)
 }
 
 /// The trees that the command line names.
@@ -333,9 +366,8 @@ fn load(arguments: &Arguments) -> anyhow::Result<Load> {
         }
         SendPattern::Open { rate, burst: arguments.burst }
     } else if let Some(path) = &arguments.arrivals {
-        let text = load_flags::read(path)?;
-        let seconds = text.split_whitespace().map(str::parse::<f64>).collect::<Result<Vec<f64>, _>>();
-        let seconds = seconds.with_context(|| format!("{}: expected seconds, one per line", path.display()))?;
+        let seconds = SimulationPlan::arrivals(&load_flags::read(path)?)
+            .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;
         prompts = seconds.len();
         SendPattern::Recorded(seconds.into_iter().map(|at| at * 1e3).collect())
     } else {

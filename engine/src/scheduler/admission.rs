@@ -59,7 +59,7 @@ impl Limits {
         if needed > total {
             return invalid(format!(
                 "{prompt} prompt and {new} new tokens need {needed} pages of {} tokens, but the KV cache has \
-                 {total}; request fewer tokens or raise --mem-fraction-static",
+                 {total}; request fewer tokens, or raise --max-total-tokens if it is given, else --mem-fraction-static",
                 capacity.page_size
             ));
         }

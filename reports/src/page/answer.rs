@@ -15,7 +15,10 @@ use crate::{
 };
 
 use self::launches::AnswerLaunch;
-pub use self::launches::{FlagRemarks, flag_remarks};
+pub use self::{
+    launches::{FlagRemarks, flag_remarks},
+    verdict::notes,
+};
 
 /// The answer for one load.
 #[derive(Serialize)]

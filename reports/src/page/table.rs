@@ -5,7 +5,7 @@ use tuner::trials::record::{CandidateRole, Exclusion};
 
 use crate::{
     columns::{self, Column},
-    failures, figures,
+    definitions, failures, figures,
     race::{Race, RaceEntry, Repeat},
 };
 
@@ -72,7 +72,7 @@ const FIRST: usize = 5;
 
 /// All measured configurations with all figures, best first, then the probes.
 pub fn whole(race: &Race) -> Option<RankingTable> {
-    ranking(race.measured().chain(race.measured_probes()).collect(), &columns::for_race(race))
+    ranking(race, race.measured().chain(race.measured_probes()).collect(), &columns::for_race(race))
 }
 
 /// The best configurations, and always the chosen one, no speculation, the engine's default and
@@ -83,11 +83,11 @@ pub fn first(race: &Race) -> Option<RankingTable> {
     };
     let columns: Vec<&Column> =
         columns::for_race(race).into_iter().filter(|column| column.is_main(race.metric)).collect();
-    ranking(race.measured().filter(is_shown).chain(race.measured_probes()).collect(), &columns)
+    ranking(race, race.measured().filter(is_shown).chain(race.measured_probes()).collect(), &columns)
 }
 
 /// `None` without an entry.
-fn ranking(entries: Vec<&RaceEntry>, columns: &[&Column]) -> Option<RankingTable> {
+fn ranking(race: &Race, entries: Vec<&RaceEntry>, columns: &[&Column]) -> Option<RankingTable> {
     let row = |entry: &&RaceEntry| RankedRow {
         rank: entry.rank.map_or_else(String::new, |rank| rank.to_string()),
         name: columns::name(entry),
@@ -95,7 +95,14 @@ fn ranking(entries: Vec<&RaceEntry>, columns: &[&Column]) -> Option<RankingTable
         chosen: entry.chosen,
         cells: columns.iter().map(|column| cell(entry, column)).collect(),
     };
-    let heading = |column: &&Column| RankingHeading { title: column.title(), meaning: column.meaning };
+    let heading = |column: &&Column| RankingHeading {
+        title: column.title(),
+        meaning: if column.key == "output_tokens_per_s" {
+            definitions::throughput([race.load])
+        } else {
+            column.meaning
+        },
+    };
     (!entries.is_empty()).then(|| RankingTable {
         columns: columns.iter().map(heading).collect(),
         rows: entries.iter().map(row).collect(),

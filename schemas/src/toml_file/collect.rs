@@ -81,10 +81,12 @@ impl FieldDraft {
         if let Some(pair) = pairs.iter().filter(inside).max_by_key(|pair| pair.start) {
             spoiled.insert(pair.table.clone());
             let whole_pair = pair.start..pair.value.end;
-            // An unknown key goes, and a value becomes one of the type that its key needs.
+            // An unknown key goes, and a value becomes one of the type that its key needs. A known
+            // key goes only if none helps: it would be missing once the errors after it are gone.
             let words = ["\"\"", "0", "[]", "false", "{}", "0.5"];
-            let values = words.map(|word| (pair.value.clone(), word));
-            let changes = std::iter::once((whole_pair, "")).chain(values);
+            let mut changes: Vec<_> = words.map(|word| (pair.value.clone(), word)).into();
+            let at = if message.starts_with("unknown field") { 0 } else { changes.len() };
+            changes.insert(at, (whole_pair, ""));
             return self.first_that_helps::<T>(changes, range.start, message);
         }
         let missing = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());

@@ -297,7 +297,10 @@ fn reason(error: &impl std::fmt::Display) -> String {
 }
 
 fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+    let first = text.lines().next().unwrap_or_default();
+    // Errors in a pattern show its text between these lines and their reason.
+    let reason = text.lines().find_map(|line| line.trim().strip_prefix("error: ")).filter(|_| first.ends_with(':'));
+    reason.map_or_else(|| first.to_owned(), |reason| format!("{first} {reason}"))
 }
 
 impl std::fmt::Debug for Compiled {

@@ -46,20 +46,28 @@ pub fn late_positions(main: &LoadFigures, settings: &LoggedSettings, flags: &Fla
         });
     }
     let is_tree = settings.topk.is_some_and(|topk| topk > 1);
-    (useful < all).then(|| DiagnosisFinding {
-        what: format!(
-            "of {all} drafts the last {} are accepted in {rarely} (position {}: {}{:.1}%)",
-            all - useful,
-            useful + 1,
-            if shares.are_measured { "" } else { "at most " },
-            100.0 * shares.by_position[useful]
-        ),
-        change: match is_tree {
-            true => {
-                format!("{} {useful}, and a tree of fewer nodes: as many tokens, fewer passes and rows", flags.drafts)
-            }
-            false => format!("{} {useful}: as many tokens, fewer rows", flags.drafts),
-        },
+    (useful < all).then(|| {
+        let lost = shares.lost(useful, main.accept_length);
+        DiagnosisFinding {
+            what: format!(
+                "of {all} drafts the last {} are accepted in {rarely} (position {}: {}{:.1}%)",
+                all - useful,
+                useful + 1,
+                if shares.are_measured { "" } else { "at most " },
+                100.0 * shares.by_position[useful]
+            ),
+            change: match is_tree {
+                true => format!(
+                    "{} {useful}, and a tree of fewer nodes: fewer passes and rows; the positions cost {lost}, and fewer \
+                     nodes can cost more: worth it if rounds become shorter by more than that",
+                    flags.drafts
+                ),
+                false => format!(
+                    "{} {useful}: fewer rows, for {lost}: worth it if rounds become shorter by more than that",
+                    flags.drafts
+                ),
+            },
+        }
     })
 }
 
@@ -83,5 +91,20 @@ impl Shares {
         let depth = steps.filter(|_| settings.topk.is_some()).unwrap_or(1);
         let by_position = (1..=depth).map(|position| accepted / position as f64).collect();
         Some(Self { by_position, are_measured: false })
+    }
+
+    /// The tokens per round that the positions after the first `kept` yield, in words:
+    /// `0.078 of 1.60 tokens per round (5%)`. An upper bound if only an accept length is known.
+    fn lost(&self, kept: usize, accept_length: Option<f64>) -> String {
+        let all = self.by_position.len();
+        let (bound, lost, length) = if self.are_measured {
+            let length = accept_length.unwrap_or_else(|| 1.0 + self.by_position.iter().sum::<f64>());
+            ("", self.by_position[kept..].iter().sum::<f64>(), length)
+        } else {
+            // The last positions yield the most if all are accepted equally often.
+            let length = accept_length.unwrap_or(1.0);
+            ("at most ", (length - 1.0).max(0.0) * (all - kept) as f64 / all as f64, length)
+        };
+        format!("{bound}{lost:.3} of {length:.2} tokens per round ({:.0}%)", 100.0 * lost / length.max(1.0))
     }
 }

@@ -142,6 +142,22 @@ fn an_accept_length_alone_bounds_the_positions_of_both_engines() {
 }
 
 #[test]
+fn fewer_drafts_cost_tokens_and_the_advice_says_how_many() {
+    let mut measured = log(ApiKind::Vllm, 8.0, 10.0, Some(1.6));
+    measured.intervals.iter_mut().for_each(|interval| interval.positions = vec![0.346, 0.16, 0.078]);
+    let lines = said(&measured);
+    let advice = "num_speculative_tokens 2: fewer rows, for 0.078 of 1.60 tokens per round (5%)";
+    assert!(lines.iter().any(|line| line.contains(advice)), "{lines:#?}");
+    // All positions equally often: 0.25 / 5 each.
+    let mut bounded = log(ApiKind::Sglang, 8.0, 10.0, Some(1.25));
+    (bounded.settings.num_steps, bounded.settings.topk) = (Some(5), Some(1));
+    let lines = said(&bounded);
+    let advice = "--speculative-num-steps 2: fewer rows, for at most 0.150 of 1.25 tokens per round (12%)";
+    assert!(lines.iter().any(|line| line.contains(advice)), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("as many tokens")), "{lines:#?}");
+}
+
+#[test]
 fn sizes_that_no_line_lists_are_those_of_the_printed_arguments() {
     use schemas::{keywords::Callee, version::EngineVersion};
     let arguments = |version: EngineVersion| {

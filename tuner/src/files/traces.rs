@@ -47,6 +47,8 @@ pub fn read(path: &Path) -> Result<Vec<PositionTrace>, TunerError> {
         trace.check().map_err(wrong)?;
         Ok(trace)
     };
+    // Editors write a byte order mark at the start.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let traces = text.lines().enumerate().map(trace).collect::<Result<Vec<_>, TunerError>>()?;
     if traces.is_empty() {
         let reason = format!("it contains no trace; {WRITTEN_BY}");
@@ -110,6 +112,8 @@ mod tests {
         write(&path, &[trace.clone(), other.clone()]).expect("it is written");
         assert_eq!(read(&path).expect("it is read"), [trace, other]);
         let text = std::fs::read_to_string(&path).expect("the file");
+        std::fs::write(&path, format!("\u{feff}{text}")).expect("a byte order mark");
+        assert_eq!(read(&path).expect("it is read").len(), 2);
         let of = |format: u32| text.replacen(&format!("\"format\":{FORMAT}"), &format!("\"format\":{format}"), 1);
         std::fs::write(&path, of(OLDEST)).expect("an older format");
         assert_eq!(read(&path).expect("it is read")[0].format, OLDEST);

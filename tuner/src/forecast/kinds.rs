@@ -1,9 +1,12 @@
 //! Whose drafts are accepted, and whose passes are timed: figures of two kinds of draft do not
 //! belong together.
 
-use schemas::model::DraftKind;
+use schemas::{model::DraftKind, tree::NodeSource};
 
-use super::times::StepTimes;
+use super::{costs::DraftCosts, times::StepTimes};
+
+/// A draft that is no block head, in words.
+const PASS_PER_STEP: &str = "a draft that runs a pass for each step";
 
 /// The draft whose passes the times of steps contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +33,20 @@ impl TimedDraft {
     fn other_than(self, kind: DraftKind) -> Option<&'static str> {
         match self {
             Self::Kind(timed) => (timed != kind).then(|| timed.words()),
-            Self::Steps => (kind == DraftKind::Block).then_some("a draft that runs a pass for each step"),
+            Self::Steps => (kind == DraftKind::Block).then_some(PASS_PER_STEP),
+            Self::Unknown => None,
+        }
+    }
+
+    /// In words, if they have passes of a draft at all.
+    fn passes(self, times: &StepTimes) -> Option<&'static str> {
+        let is_free = |draft: DraftCosts| draft.pass_ms + draft.row_ms + draft.context_ms <= 0.0;
+        if times.costs().is_some_and(|costs| is_free(costs.draft)) {
+            return None;
+        }
+        match self {
+            Self::Kind(timed) => Some(timed.words()),
+            Self::Steps => Some(PASS_PER_STEP),
             Self::Unknown => None,
         }
     }
@@ -39,8 +55,17 @@ impl TimedDraft {
 /// A warning if the times of steps are those of another kind of draft than the one whose drafts
 /// are accepted. `algorithm` is its name; `None` if it is not known.
 pub fn warning(algorithm: Option<&str>, times: &StepTimes) -> Option<String> {
-    let kind = DraftKind::from_algorithm(algorithm?)?;
-    let other = TimedDraft::from_times(times).other_than(kind)?;
+    let (algorithm, timed) = (algorithm?.to_ascii_uppercase(), TimedDraft::from_times(times));
+    if matches!(NodeSource::named(&algorithm), NodeSource::Text(_)) {
+        let passes = timed.passes(times)?;
+        return Some(format!(
+            "what is accepted is looked up in texts ({algorithm}), but the times of steps contain the passes of {passes} \
+             ({}): a look-up runs none, so give --times whose costs of the draft are 0",
+            times.source()
+        ));
+    }
+    let kind = DraftKind::from_algorithm(&algorithm)?;
+    let other = timed.other_than(kind)?;
     Some(format!(
         "what is accepted is drafted by {}, but the times of steps are those of {other} ({}): a pass takes another time, \
          so give --times of this kind of draft",
@@ -52,7 +77,7 @@ pub fn warning(algorithm: Option<&str>, times: &StepTimes) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::costs::{DraftCosts, NAMES, StepCosts};
+    use crate::forecast::costs::{NAMES, StepCosts};
 
     #[test]
     fn every_pair_of_kinds_that_differ_is_warned_about_and_no_other() {
@@ -65,8 +90,21 @@ mod tests {
                 assert_eq!(found.is_some(), kind != costs.kind, "{algorithm} with {name}");
                 assert!(found.is_none_or(|found| found.contains(source) && found.contains("--times")));
             }
-            // Look-ups have no pass, and of an unknown draft nothing can be said.
-            assert_eq!((warning(Some("NGRAM"), &times), warning(None, &times)), (None, None));
+            // Of an unknown draft nothing can be said.
+            assert_eq!(warning(None, &times), None);
+        }
+    }
+
+    #[test]
+    fn passes_are_warned_about_where_drafts_are_looked_up() {
+        let machine = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a machine");
+        let free = DraftCosts { pass_ms: 0.0, row_ms: 0.0, context_ms: 0.0, block: None, kind: None };
+        let without = StepTimes::from(StepCosts { draft: free, ..machine.clone() });
+        let times = StepTimes::from(machine);
+        for algorithm in ["NGRAM", "ngram", "SUFFIX", "PROMPT_LOOKUP"] {
+            let found = warning(Some(algorithm), &times).expect(algorithm);
+            assert!(found.contains("looked up") && found.contains("an EAGLE-3 head"), "{found}");
+            assert_eq!(warning(Some(algorithm), &without), None);
         }
     }
 

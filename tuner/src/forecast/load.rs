@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Arrivals, rollout::Rollout};
 
+/// Latest arrival in s: a clock in ms that is an f64 still resolves a tenth of a microsecond there.
+pub const LATEST_S: f64 = 1e9;
+
 /// The requests, and when they are sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
@@ -64,6 +67,19 @@ impl SendPattern {
         }
     }
 
+    /// Whether the clock of a simulation still tells the last of some arrivals from its end.
+    fn check_clock(&self, requests: usize) -> Result<(), String> {
+        let Arrivals::Open { at_ms } = self.arrivals(requests) else { return Ok(()) };
+        let last_s = at_ms.last().copied().unwrap_or_default() / 1e3;
+        if last_s <= LATEST_S {
+            return Ok(());
+        }
+        Err(format!(
+            "the last request arrives after {last_s:.1e} s, and arrivals so far apart are beyond the clock of a simulation: \
+             expected at most {LATEST_S} s; raise the rate, or shorten the times"
+        ))
+    }
+
     /// The share of the requests whose end counts.
     fn share(&self) -> f64 {
         if let Self::AtOnce { share, .. } = self { *share } else { 1.0 }
@@ -89,7 +105,8 @@ impl Load {
             SendPattern::Recorded(at_ms) if at_ms.len() != count => {
                 Err(format!("{} arrival times for {count} requests", at_ms.len()))
             }
-            _ => Ok(()),
+            SendPattern::Open { .. } | SendPattern::Recorded(_) => self.sent.check_clock(count),
+            SendPattern::AtOnce { .. } | SendPattern::Closed(_) => Ok(()),
         }
     }
 
@@ -166,6 +183,9 @@ mod tests {
             SendPattern::Open { rate: f64::INFINITY, burst: 1 },
             SendPattern::Open { rate: 1.0, burst: 0 },
             SendPattern::Recorded(vec![0.0]),
+            SendPattern::Open { rate: 1e-300, burst: 1 },
+            SendPattern::Open { rate: f64::MIN_POSITIVE, burst: usize::MAX },
+            SendPattern::Recorded(vec![0.0, 1e23]),
         ] {
             assert!(check(impossible.clone()).is_err(), "{impossible:?}");
         }

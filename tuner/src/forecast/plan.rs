@@ -8,7 +8,8 @@ use super::{
     Forecast, Setup, SimulatedRequest, SimulatedWorkload,
     buckets::{ContextBucket, context_buckets},
     drafts::Drafts,
-    load::{Load, SendPattern},
+    kinds,
+    load::{LATEST_S, Load, SendPattern},
     policy::{
         Policy, PolicyTable, PolicyTableRow,
         budget::Budget,
@@ -20,7 +21,7 @@ use super::{
     simulate_policy,
     study::{PolicyCandidate, Study, StudyProgress, study},
     tables,
-    times::StepTimes,
+    times::{SimulatedPlaces, StepTimes},
 };
 use crate::TunerError;
 
@@ -129,7 +130,7 @@ impl SimulationPlan {
     /// # Errors
     /// When the plan is impossible.
     pub fn run(&self, goes_on: &mut dyn FnMut(StudyProgress) -> bool) -> Result<Option<SimulationReport>, TunerError> {
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = kinds::warning(self.drafts.algorithm(), &self.times).into_iter().collect();
         let tables = self.tables()?;
         let candidates = self.candidates(&tables, &mut notes)?;
         let study = study(
@@ -148,6 +149,7 @@ impl SimulationPlan {
         let chosen = &candidates[study.chosen];
         let jobs = self.load.requests.draw(&self.drafts, self.draws as u64);
         let forecast = self.simulate(&jobs, &mut *(chosen.make)())?;
+        notes.extend(self.times.caveat(&places(&jobs, &forecast)));
         Ok(Some(SimulationReport {
             simulated: true,
             interrupted: is_cut,
@@ -269,14 +271,30 @@ impl SimulationPlan {
             }
         }
         if self.wants("sglang") {
-            self.sglang(&mut all, notes);
+            self.sglang(&mut all, notes)?;
         }
-        self.budgets(&mut all, notes)?;
+        if self.wants("budget") || self.wants("vllm-adaptive") {
+            self.budgets(&mut all, notes)?;
+        }
         Ok(all)
     }
 
+    /// Whether a policy is given by its name, so that it must not be left out.
+    fn is_given(&self, name: &str) -> bool {
+        self.policies.iter().any(|given| given == name)
+    }
+
+    /// Refuses those of some policies that are given by name: they cannot run. Those chosen by
+    /// default are left out.
+    fn refuse_given(&self, names: &[&str], reason: &str) -> Result<(), TunerError> {
+        match names.iter().find(|name| self.is_given(name)) {
+            Some(name) => Err(TunerError::Configuration(format!("--policy {name}: {reason}"))),
+            None => Ok(()),
+        }
+    }
+
     /// SGLang's rule over those of its candidates whose acceptance is known.
-    fn sglang<'a>(&'a self, all: &mut Vec<PolicyCandidate<'a>>, notes: &mut Vec<String>) {
+    fn sglang<'a>(&'a self, all: &mut Vec<PolicyCandidate<'a>>, notes: &mut Vec<String>) -> Result<(), TunerError> {
         let mut settings = AdaptiveSettings::default();
         let before = settings.slots.clone();
         for (_, steps) in &mut settings.slots {
@@ -285,8 +303,9 @@ impl SimulationPlan {
         settings.slots.retain(|(_, steps)| !steps.is_empty());
         let start = Adaptive::default_start(&settings);
         let Some(rule) = Adaptive::new(settings.clone(), start) else {
+            self.refuse_given(&["sglang"], "no chain's acceptance is known: trace one (topk 1)")?;
             notes.push("sglang: left out, no chain's acceptance is known".into());
-            return;
+            return Ok(());
         };
         if settings.slots != before {
             notes.push(format!(
@@ -298,30 +317,35 @@ impl SimulationPlan {
             "sglang: the rule of 0.5.23 with hysteresis 0 up and −0.25 down; its ceiling_coeff is not simulated".into(),
         );
         all.push(candidate("sglang", move || rule.clone()));
+        Ok(())
     }
 
     fn budgets<'a>(&'a self, all: &mut Vec<PolicyCandidate<'a>>, notes: &mut Vec<String>) -> Result<(), TunerError> {
-        let requested = |name: &str| self.policies.iter().any(|wanted| wanted == name);
+        let both = ["budget", "vllm-adaptive"];
         if self.limits.is_empty() {
-            if requested("budget") || requested("vllm-adaptive") {
-                notes.push("budgets are left out: they need node scores, which only a trace has".into());
-            }
-            return Ok(());
+            return self.refuse_given(
+                &both,
+                "it needs node scores, which accept lengths do not have: give --trace FILE (`spectune generate … --trace \
+                 FILE` writes one)",
+            );
         }
         if self.load.requests.limited.is_some() {
+            let reason = "its rows are not simulated next to requests that limit their drafts: remove --limit-drafts";
+            self.refuse_given(&both, reason)?;
             notes.push(
-                "budgets are left out: their rows are not simulated beside requests that limit their drafts".into(),
+                "budgets are left out: their rows are not simulated next to requests that limit their drafts".into(),
             );
             return Ok(());
         }
         let Some(costs) = self.times.costs() else {
-            if requested("budget") || requested("vllm-adaptive") {
-                notes.push(
-                    "budgets are left out: fitted times know whole trees only, give --times costs by rows".into(),
-                );
-            }
+            let reason = "fitted times know whole trees only: give --times costs by rows";
+            self.refuse_given(&both, reason)?;
+            notes.push(format!("budgets are left out: {reason}"));
             return Ok(());
         };
+        if self.limits.iter().all(|limit| limit.topk > 1) {
+            self.refuse_given(&["vllm-adaptive"], "it drafts chains, and the trace has none: trace one (topk 1)")?;
+        }
         let lengths = self.whole_shapes().into_iter().map(|shape| Ok((shape, self.drafts.accept_length(shape)?)));
         let lengths: Vec<(TreeShape, f64)> = lengths.collect::<Result<_, TunerError>>()?;
         for limit in &self.limits {
@@ -421,6 +445,21 @@ pub fn rows(table: &PolicyTable) -> Vec<SimulatedRow> {
     kept.concat()
 }
 
+/// The places of the rounds of a forecast, and of any with these requests.
+fn places(jobs: &[SimulatedRequest], forecast: &Forecast) -> SimulatedPlaces {
+    let counts = || (1_usize..).zip(forecast.batches.iter().skip(1));
+    let batches = || counts().filter(|(_, rounds)| **rounds > 0).map(|(batch, _)| batch);
+    let rows = |one: &super::Stretch| one.rows as f64 / one.rounds.max(1) as f64;
+    SimulatedPlaces {
+        batches: [batches().min().unwrap_or(1), batches().max().unwrap_or(1)],
+        contexts: [
+            jobs.iter().map(|job| job.prompt_tokens).min().unwrap_or_default(),
+            jobs.iter().map(|job| job.prompt_tokens + job.output_tokens).max().unwrap_or_default(),
+        ],
+        rows: forecast.stretches.iter().map(rows).fold(0.0, f64::max),
+    }
+}
+
 /// A table of chains as ranges of batches: (first, last, drafts). The last range has no end.
 pub fn ranges(table: &PolicyTable) -> Vec<(usize, usize, usize)> {
     let mut ranges: Vec<(usize, usize, usize)> = Vec::new();
@@ -476,12 +515,39 @@ impl SimulationPlan {
         let lengths: Vec<usize> = lines.map(number).collect::<Result<_, _>>()?;
         if lengths.is_empty() { Err("it contains no length".into()) } else { Ok(OutputLengths::Recorded(lengths)) }
     }
+
+    /// Arrivals for [`Load::sent`]: from a file of times in s, ascending, one per line.
+    ///
+    /// # Errors
+    /// A message with the line that is not such a time, or is before the last one.
+    pub fn arrivals(text: &str) -> Result<Vec<f64>, String> {
+        let mut seconds: Vec<f64> = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            for word in line.split_whitespace() {
+                let known = word.parse::<f64>().ok().filter(|second| (0.0..=LATEST_S).contains(second));
+                let Some(second) = known else {
+                    return Err(format!("line {}: expected seconds from 0 to {LATEST_S}, found {word:?}", at + 1));
+                };
+                if let Some(before) = seconds.last().filter(|before| **before > second) {
+                    return Err(format!(
+                        "line {}: {second} s is before the last time, {before} s: sort the times",
+                        at + 1
+                    ));
+                }
+                seconds.push(second);
+            }
+        }
+        if seconds.is_empty() { Err("it contains no arrival time".into()) } else { Ok(seconds) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forecast::{costs::StepCosts, rollout::Rollout};
+    use crate::forecast::{
+        costs::StepCosts,
+        rollout::{Limited, Rollout},
+    };
 
     fn plan(sent: SendPattern) -> SimulationPlan {
         let lengths = OutputLengths::LongTail { median: 40.0, sigma: 1.0, most: 500 };
@@ -589,5 +655,62 @@ mod tests {
         assert_eq!(SimulationPlan::lengths("5\n\n 7\n"), Ok(OutputLengths::Recorded(vec![5, 7])));
         assert!(SimulationPlan::lengths("5\nx\n").expect_err("a word").contains("line 2"));
         assert!(SimulationPlan::lengths("").is_err());
+    }
+
+    #[test]
+    fn arrivals_are_ascending_lines_of_seconds() {
+        assert_eq!(SimulationPlan::arrivals("0\n\n 0.5\n0.5\n1e3\n"), Ok(vec![0.0, 0.5, 0.5, 1000.0]));
+        let refused = |text: &str, words: &str| {
+            let found = SimulationPlan::arrivals(text).expect_err(words);
+            assert!(found.contains(words), "{found}");
+        };
+        refused("\n", "no arrival time");
+        refused("1\n0.5\n", "line 2: 0.5 s is before the last time, 1 s");
+        for wrong in ["-1", "NaN", "inf", "soon", "99999999999999999999"] {
+            let words = format!("line 2: expected seconds from 0 to 1000000000, found {wrong:?}");
+            refused(&format!("0\n{wrong}\n"), &words);
+        }
+    }
+
+    #[test]
+    fn a_given_policy_that_cannot_run_is_refused_and_a_default_one_is_left_out() {
+        fn given(name: &str, more: impl FnOnce(&mut SimulationPlan)) -> String {
+            let mut changed = SimulationPlan { policies: vec![name.to_owned()], ..plan(SendPattern::Closed(8)) };
+            more(&mut changed);
+            changed.run(&mut |_| true).expect_err(name).to_string()
+        }
+        for name in ["budget", "vllm-adaptive"] {
+            let found = given(name, |_| {});
+            assert!(found.contains(name) && found.contains("--trace FILE"), "{found}");
+            let found = given(name, |plan| {
+                plan.limits = vec![TreeShape::chain(3)];
+                plan.load.requests.limited = Some(Limited { share: 0.5, most_drafts: 0 });
+            });
+            assert!(found.contains(name) && found.contains("remove --limit-drafts"), "{found}");
+        }
+        let found = given("vllm-adaptive", |plan| {
+            plan.limits = vec![TreeShape { topk: 2, ..TreeShape::chain(2) }];
+        });
+        assert!(found.contains("drafts chains"), "{found}");
+        let names: Vec<String> =
+            whole(&plan(SendPattern::Closed(8))).study.policies.into_iter().map(|one| one.name).collect();
+        assert!(!names.iter().any(|name| name.starts_with("budget") || name.starts_with("vllm-adaptive")), "{names:?}");
+    }
+
+    #[test]
+    fn another_kind_of_draft_and_places_that_were_not_measured_are_notes() {
+        let costs = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name");
+        let few_rows = StepCosts { verify_ms: vec![[1.0, 3.6], [8.0, 3.7]], ..costs };
+        let own = plan(SendPattern::Closed(8));
+        let far = SimulationPlan {
+            drafts: Drafts::golden(&[1.7]).expect("lengths").with_algorithm(Some("NGRAM".into())),
+            times: few_rows.into(),
+            shapes: vec![TreeShape::chain(1)],
+            load: Load { sent: SendPattern::Closed(64), ..own.load.clone() },
+            ..plan(SendPattern::Closed(8))
+        };
+        let noted = |plan: &SimulationPlan, words: &str| whole(plan).notes.iter().any(|note| note.contains(words));
+        assert!(noted(&far, "looked up in texts") && noted(&far, "rows were measured"), "{:?}", whole(&far).notes);
+        assert!(!noted(&own, "looked up in texts") && !noted(&own, "rows were measured"), "{:?}", whole(&own).notes);
     }
 }

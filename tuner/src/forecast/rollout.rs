@@ -143,8 +143,13 @@ impl OutputLengths {
     }
 
     fn check(&self) -> Result<(), String> {
-        if !(1..=LARGEST).contains(&self.most()) {
-            return Err(format!("outputs of up to {} tokens: expected 1 to {LARGEST}", self.most()));
+        let most = match self {
+            Self::Recorded(_) => self.most(),
+            // As given: a limit of 0 leaves no length to draw.
+            Self::LongTail { most, .. } => *most,
+        };
+        if !(1..=LARGEST).contains(&most) {
+            return Err(format!("outputs of up to {most} tokens: expected 1 to {LARGEST}"));
         }
         if let Self::LongTail { median, sigma, .. } = self
             && !(*median >= 1.0 && median.is_finite() && *sigma >= 0.0 && sigma.is_finite())
@@ -217,6 +222,7 @@ mod tests {
             Rollout { lengths: OutputLengths::Recorded(vec![1, LARGEST + 1]), ..usual.clone() },
             "outputs of up to 1048577",
         );
+        check(Rollout { lengths: lengths(0), ..usual.clone() }, "outputs of up to 0 tokens: expected 1 to");
         let long = OutputLengths::Recorded(vec![LARGEST]);
         check(Rollout { prompts: 1 << 16, lengths: long, ..usual.clone() }, "output tokens on average");
         let nothing = OutputLengths::LongTail { median: f64::NAN, sigma: 1.0, most: 5 };

@@ -104,7 +104,7 @@ pub fn study(
                 }
                 let forecast = run(&jobs, &mut *(candidate.make)())?;
                 let times = if judges { &mut runs.judging } else { &mut runs.choosing };
-                times.push(seconds(&forecast));
+                times.push(comparable(seconds(&forecast), &candidate.name)?);
                 runs.retractions += forecast.retractions;
                 progress.done += 1;
             }
@@ -113,6 +113,17 @@ pub fn study(
         pairs_done += 1;
     }
     Ok((pairs_done > 0).then(|| judged(candidates, &runs, pairs_done)))
+}
+
+/// The seconds of a draw, if they can be compared.
+fn comparable(seconds: f64, policy: &str) -> Result<f64, TunerError> {
+    if seconds.is_finite() && seconds > 0.0 {
+        return Ok(seconds);
+    }
+    Err(TunerError::Configuration(format!(
+        "the policy {policy} takes {seconds} s, which cannot be compared: expected a finite time above 0; the arrivals are \
+         too far apart for the clock, or the times of steps are too large or all 0"
+    )))
 }
 
 /// Chooses and judges, from at least one pair of draws.
@@ -204,6 +215,11 @@ mod tests {
         assert_eq!(found.policies[0].speedup, [1.0; 3]);
         assert!(found.policies.iter().all(|one| one.retractions == 0.0));
         assert!(found.policies[5].speedup[0] > 1.2, "{found:?}");
+        for impossible in [f64::NAN, f64::INFINITY, 0.0] {
+            let draw = |seed| rollout.draw(&drafts, seed);
+            let found = study(&candidates, 1, draw, run, |_| impossible, &mut |_| true);
+            assert!(found.expect_err("no such time is ranked").to_string().contains("cannot be compared"));
+        }
         assert!(study(&[], 5, |_| Vec::new(), run, |_| 0.0, &mut |_| true).is_err());
         assert!(study(&candidates, 0, |_| Vec::new(), run, |_| 0.0, &mut |_| true).is_err());
     }

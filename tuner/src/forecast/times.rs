@@ -62,6 +62,20 @@ pub struct TimedPlaces {
     pub contexts: Vec<usize>,
 }
 
+/// Where rounds are simulated: smallest and largest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SimulatedPlaces {
+    /// Requests of a round.
+    pub batches: [usize; 2],
+    /// Tokens of a request in the cache.
+    pub contexts: [usize; 2],
+    /// The most verified rows of a round, on average over rounds of equal batch and tree.
+    pub rows: f64,
+}
+
+/// Times beyond the measured places by more than this factor have a caveat.
+const FAR: f64 = 1.5;
+
 impl FittedTimes {
     /// Fitted models with their source.
     ///
@@ -133,6 +147,32 @@ impl StepTimes {
         }
     }
 
+    /// A caveat with both ranges if rounds are simulated far outside of the measured places; `None`
+    /// if they are not. A sum of costs knows the measured rows only.
+    pub fn caveat(&self, simulated: &SimulatedPlaces) -> Option<String> {
+        match self {
+            Self::Sum(costs) => {
+                let [most, _] = *costs.verify_ms.last()?;
+                (simulated.rows > FAR * most).then(|| {
+                    format!(
+                        "rounds verify up to {:.0} rows, and passes of up to {most} rows were measured (--times): the times \
+                         of larger ones are extrapolated",
+                        simulated.rows
+                    )
+                })
+            }
+            Self::Fitted(times) => {
+                let parts = [
+                    far("batches", &times.timed.batches, simulated.batches),
+                    far("contexts", &times.timed.contexts, simulated.contexts),
+                ];
+                let parts: Vec<String> = parts.into_iter().flatten().collect();
+                let extrapolated = || format!("{} (--times): the others are extrapolated", parts.join("; "));
+                (!parts.is_empty()).then(extrapolated)
+            }
+        }
+    }
+
     /// The costs, if times are a sum.
     pub fn costs(&self) -> Option<&StepCosts> {
         if let Self::Sum(costs) = self { Some(costs) } else { None }
@@ -182,6 +222,13 @@ impl StepTimes {
     }
 }
 
+/// Both ranges in words, if one is far outside of the other.
+fn far(what: &str, measured: &[usize], [least, most]: [usize; 2]) -> Option<String> {
+    let (first, last) = (*measured.iter().min()?, *measured.iter().max()?);
+    let is_far = most as f64 > FAR * last as f64 || FAR * (least as f64) < first as f64;
+    is_far.then(|| format!("{what} of {least} to {most} are simulated, and rounds of {first} to {last} were measured"))
+}
+
 impl From<StepCosts> for StepTimes {
     fn from(costs: StepCosts) -> Self {
         Self::Sum(costs)
@@ -218,6 +265,12 @@ mod tests {
         let step = PrefillStep { tokens: 10, prompts: 2, pairs: 55 };
         assert!((read.prefill(&step, true) - 10.0).abs() < 1e-9 && (read.prefill(&step, false) - 6.5).abs() < 1e-9);
         assert!(read.round(point.shape, 4, 7, 100.0, 0).is_err());
+        let caveat = |batches, contexts| read.caveat(&SimulatedPlaces { batches, contexts, rows: 9.0 });
+        assert_eq!(caveat([3, 6], [90, 150]), None);
+        let found = caveat([1, 64], [90, 1000]).expect("both are far away");
+        for words in ["batches of 1 to 64", "rounds of 4 to 4", "contexts of 90 to 1000", "rounds of 100 to 100"] {
+            assert!(found.contains(words), "{found}");
+        }
         std::fs::write(&path, r#"{"format": 9, "rounds": {}}"#).expect("writable");
         assert!(StepTimes::read(&path).is_err());
     }

@@ -258,10 +258,14 @@ impl<'a> PlayedRun<'a> {
         })?;
         let now = Instant::now();
         for (request, tokens, rounds) in ended {
-            if self.running.remove(&request).is_some() && self.ended.len() < self.until {
+            if self.running.remove(&request).is_none() {
+                continue;
+            }
+            // Requests that end in the last step, after enough have ended, have their tokens too.
+            self.output_tokens += tokens as u64;
+            self.request_rounds += rounds as u64;
+            if self.ended.len() < self.until {
                 self.ended.push(now - self.begin);
-                self.output_tokens += tokens as u64;
-                self.request_rounds += rounds as u64;
             }
         }
         let after = engine.statistics();

@@ -199,9 +199,30 @@ pub struct Disturbance {
     /// Share of wall time that was stalls: median over trials; `None` if no trial recorded it.
     pub stalled_share: Option<f64>,
     /// The speed-up of the best speculating configuration by the wall clock, stalls included, if it
-    /// differs from [`Ranked::speedup`] by more than 5%.
+    /// differs from [`Ranked::speedup`] by more than 5%; `None` for an open loop, whose figures are
+    /// all by the wall clock.
     pub wall_speedup: Option<f64>,
+    /// Stalls of the two sides of the verdict, if they differ too much to be removed alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uneven: Option<UnevenStalls>,
 }
+
+/// Stalls of the two sides of a verdict, as shares of the wall time: means over the trials that are
+/// not excluded.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnevenStalls {
+    /// Of the speculating configuration: the chosen one, else the best.
+    pub speculating: f64,
+    /// Of no speculation.
+    pub no_speculation: f64,
+    /// The speed-up of that configuration by the wall clock, stalls included.
+    pub wall_speedup: f64,
+}
+
+/// Difference of the stalled shares of two sides from which on removing stalls may favour one of
+/// them: stalls are found by comparing steps, and a long step hides more of a disturbance than a
+/// short one.
+const UNEVEN: f64 = 0.05;
 
 impl Comparison {
     /// The comparison that a sweep file asks for.
@@ -535,7 +556,7 @@ fn rank_race(load: TrialLoad, race: &ConfigurationRace<'_>, comparison: Comparis
         .collect();
     choice::tie(&mut comparable, &judge, comparisons);
 
-    let disturbance = disturbance(race, &entries, objective, off);
+    let mut disturbance = disturbance(race, &entries, metric, off);
     let blame = Blame {
         repeats: cells.iter().map(|row| row.iter().filter(|cell| !cell.is_empty()).count()).max().unwrap_or_default(),
         stalled: disturbance.stalled_share,
@@ -549,6 +570,9 @@ fn rank_race(load: TrialLoad, race: &ConfigurationRace<'_>, comparison: Comparis
         entries.iter().map(|(_, entry)| entry).filter(|entry| !entry.configuration.is_off()).peekable();
     let all_failed = speculating.peek().is_some() && speculating.all(|entry| entry.failure.is_some());
     let (chosen, verdict) = choice::choose(&measured, all_failed, &judge, comparisons, &blame);
+    let speculates = |row: &usize| race.keys().nth(*row).is_some_and(|configuration| !configuration.is_off());
+    let subject = chosen.filter(speculates).or_else(|| best_speculating(&entries).map(|(row, _)| row));
+    disturbance.uneven = subject.zip(off).and_then(|(row, off)| uneven_stalls(race, [row, off], metric, &excluded));
     let behind = off.filter(|_| looks == Looks::PlannedStarts);
     let (starts, ratio) = behind.and_then(|off| Starts::behind(race, &measured, chosen, off, metric)).unzip();
     let may_be_starts = starts.as_ref().zip(ratio).is_some_and(|(starts, ratio)| starts.explain(verdict, ratio));
@@ -640,24 +664,13 @@ fn entry(configuration: &Configuration, trials: &[RankedPlace<'_>], is_excluded:
 fn disturbance(
     race: &ConfigurationRace<'_>,
     entries: &[(usize, Ranked)],
-    objective: Metric,
+    metric: Metric,
     off: Option<usize>,
 ) -> Disturbance {
     let figures = || race.values().flatten().filter_map(|one| one.record.measurement());
     let sum = |of: fn(&Ranked) -> usize| entries.iter().map(|(_, entry)| of(entry)).sum();
-    let best = entries.iter().find(|(_, entry)| !entry.configuration.is_off() && entry.speedup.is_some());
-    let wall = |row: usize, over: usize| {
-        let score = |record: &Record| record.measurement()?.wall_score(objective).map(f64::ln);
-        let trials: Vec<&Vec<RankedPlace<'_>>> = race.values().collect();
-        let (row, over) = (trials.get(row)?, trials.get(over)?);
-        let pairs = row.iter().filter_map(|one| {
-            let other = over.iter().find(|other| other.block == one.block)?;
-            Some(score(one.record)? - score(other.record)?)
-        });
-        median(pairs.collect()).map(f64::exp)
-    };
-    let wall_speedup = best.zip(off).and_then(|((row, entry), off)| {
-        let (wall, steady) = (wall(*row, off)?, entry.speedup?.median);
+    let wall_speedup = best_speculating(entries).zip(off).and_then(|((row, steady), off)| {
+        let wall = wall_speedup(race, [row, off], metric)?;
         ((wall / steady).ln().abs() > 0.05).then_some(wall)
     });
     Disturbance {
@@ -666,7 +679,49 @@ fn disturbance(
         left_out: sum(|entry| entry.left_out),
         stalled_share: median(figures().filter_map(|one| Some(one.stalls?.of_time)).collect()),
         wall_speedup,
+        uneven: None,
     }
+}
+
+/// The row of the best configuration that speculates, with its speed-up.
+fn best_speculating(entries: &[(usize, Ranked)]) -> Option<(usize, f64)> {
+    let of = |(row, entry): &(usize, Ranked)| Some((*row, entry.speedup?.median));
+    entries.iter().filter(|(_, entry)| !entry.configuration.is_off()).find_map(of)
+}
+
+/// The lead of one row over another by the wall clock, stalls included, as a ratio; `None` without
+/// a pair, and for an open loop, where the wall clock is what is compared anyway.
+fn wall_speedup(race: &ConfigurationRace<'_>, [row, over]: [usize; 2], metric: Metric) -> Option<f64> {
+    let score = |record: &Record| record.measurement()?.wall_score(metric).map(f64::ln);
+    let (row, over) = (race.values().nth(row)?, race.values().nth(over)?);
+    row.first()?.record.trial.load.batch_size()?;
+    let pairs = row.iter().filter_map(|one| {
+        let other = over.iter().find(|other| other.block == one.block)?;
+        Some(score(one.record)? - score(other.record)?)
+    });
+    median(pairs.collect()).map(f64::exp)
+}
+
+/// The stalls of two rows, the second without speculation, if their shares differ by more than
+/// [`UNEVEN`] and are removed from the figures.
+fn uneven_stalls(
+    race: &ConfigurationRace<'_>,
+    rows: [usize; 2],
+    metric: Metric,
+    excluded: &[ExcludedTrial],
+) -> Option<UnevenStalls> {
+    let share = |row: usize| {
+        let trials = race.values().nth(row)?.iter().map(|one| one.record);
+        let counted = trials.filter(|record| !excluded.iter().any(|one| one.is_of(record)));
+        let figures = counted.filter_map(Record::measurement).filter(|figures| figures.steady.is_some());
+        let shares: Vec<f64> = figures.filter_map(|figures| Some(figures.stalls?.of_time)).collect();
+        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
+    };
+    let (speculating, no_speculation) = (share(rows[0])?, share(rows[1])?);
+    if (speculating - no_speculation).abs() <= UNEVEN {
+        return None;
+    }
+    Some(UnevenStalls { speculating, no_speculation, wall_speedup: wall_speedup(race, rows, metric)? })
 }
 
 #[cfg(test)]

@@ -2,26 +2,37 @@
 //! the sweep's folder.
 
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
 
 use crate::trials::journal;
 
-/// The names of the workloads in the folder of a sweep, sorted; empty if the folder has a journal
-/// of its own, or holds no journals.
+/// The names of the workloads in the folder of a sweep, in the order in which they were measured;
+/// empty if the folder has a journal of its own, or holds no journals.
 pub fn names(folder: &Path) -> Vec<String> {
     if journal::exists(folder) {
         return Vec::new();
     }
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
+    let names: Vec<String> = entries
         .filter(|entry| journal::exists(&entry.path()))
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
-    names.sort();
-    names
+    // A journal does not contain the list of prompt files, but they are measured one after another.
+    in_order(names.into_iter().map(|name| (first_trial(&folder.join(&name)), name)).collect())
+}
+
+/// When the first trial of a journal finished, in seconds since 1970; `None` without a trial.
+fn first_trial(folder: &Path) -> Option<u64> {
+    let records = journal::read(folder).ok()?.records;
+    records.iter().map(|record| record.finished_at).min()
+}
+
+/// Sorts names by time, the ones without a time last, by name.
+fn in_order(mut names: Vec<(Option<u64>, String)>) -> Vec<String> {
+    names.sort_by_key(|(time, name)| (time.is_none(), *time, name.clone()));
+    names.into_iter().map(|(_, name)| name).collect()
 }
 
 /// The folders with journals: for each folder itself, or those of its workloads.
@@ -40,7 +51,12 @@ pub fn by_name(folders: &[PathBuf]) -> Option<Vec<(String, Vec<PathBuf>)>> {
     if each.iter().any(Vec::is_empty) {
         return None;
     }
-    let all: BTreeSet<&String> = each.iter().flatten().collect();
+    let mut all: Vec<&String> = Vec::new();
+    for name in each.iter().flatten() {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
     let having = |name: &String| {
         let those = folders.iter().zip(&each).filter(|(_, names)| names.contains(name));
         those.map(|(folder, _)| folder.join(name)).collect()
@@ -51,6 +67,13 @@ pub fn by_name(folders: &[PathBuf]) -> Option<Vec<(String, Vec<PathBuf>)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn workloads_are_in_the_order_of_their_first_trials() {
+        let names = [(None, "b"), (Some(20), "chat"), (Some(10), "demo"), (None, "a"), (Some(20), "code")];
+        let found = in_order(names.into_iter().map(|(time, name)| (time, name.to_owned())).collect());
+        assert_eq!(found, ["demo", "chat", "code", "a", "b"]);
+    }
 
     #[test]
     fn a_folder_of_workloads_stands_for_their_folders() {

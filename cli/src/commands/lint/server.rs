@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use external::{
+    address::server_address,
     api::{Api, ServerInfo},
     http::ApiKey,
 };
@@ -39,6 +40,7 @@ pub(super) struct ServerComparison {
 impl LintedServer {
     /// Queries an SGLang, spectune or vLLM server.
     pub fn ask(url: &str, key: Option<ApiKey>) -> anyhow::Result<Self> {
+        let url = &server_address(url).map_err(anyhow::Error::msg)?;
         let (_, info) = Api::recognise(url, key, TIMEOUT)
             .with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
         Ok(Self::new(url, info))

@@ -6,8 +6,9 @@ use schemas::diagnostic::{Diagnostic, Safety, Severity};
 
 use super::FileResult;
 
-/// The last line; `unreadable` files were not checked.
-pub(super) fn summary(all: &[FileResult], unreadable: usize) -> String {
+/// The last line; `unreadable` files were not checked. If a diff only shows fixes, `shown` are
+/// those up to this safety.
+pub(super) fn summary(all: &[FileResult], unreadable: usize, shown: Option<Safety>) -> String {
     let findings = || all.iter().flat_map(|done| &done.checked.diagnostics);
     let count = |severity| findings().filter(|finding| finding.severity == severity).count();
     let counts = [
@@ -29,9 +30,15 @@ pub(super) fn summary(all: &[FileResult], unreadable: usize) -> String {
     }
     if !fixed.is_empty() {
         let codes: Vec<&str> = fixed.keys().copied().collect();
-        text.push_str(&format!("; {} fixed ({})", fixed.values().sum::<usize>(), codes.join(", ")));
+        let done = if shown.is_some() { "would be fixed" } else { "fixed" };
+        text.push_str(&format!("; {} {done} ({})", fixed.values().sum::<usize>(), codes.join(", ")));
     }
-    let with = |safety| findings().filter(|finding: &&Diagnostic| fix_is(finding, safety)).count();
+    // A diff has the findings of the text before its fixes.
+    let is_shown = |safety| shown.is_some_and(|shown| shown == Safety::Unsafe || safety == Safety::Safe);
+    let with = |safety| match is_shown(safety) {
+        true => 0,
+        false => findings().filter(|finding: &&Diagnostic| fix_is(finding, safety)).count(),
+    };
     match (with(Safety::Safe), with(Safety::Unsafe)) {
         (0, 0) => {}
         (safe, 0) => text.push_str(&format!("; {safe} can be fixed with --fix")),

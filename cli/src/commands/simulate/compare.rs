@@ -6,6 +6,7 @@ use serde::Serialize;
 use tuner::forecast::{
     compare::{ComparedRun, RoundErrors, compare, read_runs, round_errors},
     drafts::Drafts,
+    kinds,
     times::StepTimes,
 };
 
@@ -21,6 +22,9 @@ struct ComparisonReport<'a> {
     simulated_acceptance: bool,
     runs: &'a [ComparedRun],
     round_errors: Option<RoundErrors>,
+    /// Why figures need care.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 /// Compares and prints.
@@ -35,7 +39,8 @@ pub fn run(measured: &Path, drafts: &Drafts, times: &StepTimes, json: bool) -> a
         compared.push(compare(run, drafts, times)?);
     }
     drop(shown);
-    print(&compared, times, json)?;
+    let notes = kinds::warning(drafts.algorithm(), times).into_iter().collect();
+    print(&compared, times, notes, json)?;
     if compared.len() < runs.len() {
         terminal::note(&format!("interrupted; {} of {} measured loads are compared", compared.len(), runs.len()));
         return Ok(Exit::Interrupted);
@@ -43,10 +48,10 @@ pub fn run(measured: &Path, drafts: &Drafts, times: &StepTimes, json: bool) -> a
     Ok(Exit::Fine)
 }
 
-fn print(compared: &[ComparedRun], times: &StepTimes, json: bool) -> anyhow::Result<()> {
+fn print(compared: &[ComparedRun], times: &StepTimes, notes: Vec<String>, json: bool) -> anyhow::Result<()> {
     let errors = round_errors(compared, LEAST_ROUNDS);
     if json {
-        let report = ComparisonReport { simulated_acceptance: true, runs: compared, round_errors: errors };
+        let report = ComparisonReport { simulated_acceptance: true, runs: compared, round_errors: errors, notes };
         return terminal::print(&format!("{}\n", serde_json::to_string(&report)?));
     }
     terminal::print(&report(compared, errors))?;

@@ -1,6 +1,6 @@
 //! `spectune simulate --export`: the chosen policy for an engine, or SGLang's costs of steps.
 
-use std::{fs, path::PathBuf};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use schemas::tree::TreeShape;
@@ -9,8 +9,15 @@ use tuner::forecast::{
     plan::{SimulationPlan, SimulationReport},
 };
 
-use super::Arguments;
+use super::{Arguments, outputs};
 use crate::{exit::Exit, terminal};
+
+/// SGLang's file of tiers, by default.
+const TIERS: &str = "speculative-tiers.json";
+/// SGLang's table of step costs, by default.
+const COSTS: &str = "dspark-costs.json";
+/// The temperatures of a confidence head, by default.
+pub const TEMPERATURES: &str = "dspark-temperatures.json";
 
 /// What a simulation is exported as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -21,6 +28,17 @@ pub enum Export {
     Spectune,
     /// Flags by which SGLang budgets the rows of DSPARK.
     SglangDspark,
+}
+
+impl Export {
+    /// The file that is written by default; `None` if none is.
+    pub fn default_file(self) -> Option<&'static str> {
+        match self {
+            Self::Slime => Some(TIERS),
+            Self::SglangDspark => Some(COSTS),
+            Self::Spectune => None,
+        }
+    }
 }
 
 /// Checks that the draft which slime's flags name is known, before anything is simulated.
@@ -50,15 +68,18 @@ pub fn exported(
         terminal::note(
             "simulated: replace the [[policy]] rows of a tuned file by these, and measure it before you rely on it",
         );
-        return terminal::print(&exported::spectune(table));
+        let rows = exported::spectune(table);
+        return match &arguments.export_file {
+            Some(path) => outputs::write(path, &rows, ""),
+            None => terminal::print(&rows),
+        };
     }
-    let path = arguments.export_file.clone().unwrap_or_else(|| "speculative-tiers.json".into());
+    let path = arguments.export_file.as_deref().unwrap_or(Path::new(TIERS));
     let file = path.display().to_string();
     let flags =
         exported::slime(algorithm(plan)?, table, &file).map_err(|reason| anyhow::anyhow!("{chosen}: {reason}"))?;
     if let Some(text) = &flags.file {
-        fs::write(&path, text).with_context(|| format!("cannot write {file}"))?;
-        terminal::note(&format!("written: {file}"));
+        outputs::write(path, text, "")?;
     }
     flags.warnings.iter().for_each(|warning| terminal::note(&format!("warning: {warning}")));
     terminal::note("simulated: measure the chosen policy before you rely on it");
@@ -66,7 +87,12 @@ pub fn exported(
         terminal::note("no speculation is the fastest: leave slime's flags of speculation out");
         return Ok(());
     }
-    terminal::print(&format!("SGLANG_ARGS=(\n  {}\n)\n", flags.flags.join("\n  ")))
+    let flags = format!("SGLANG_ARGS=(\n  {}\n)", flags.flags.join("\n  "));
+    if arguments.json {
+        terminal::lines(&flags);
+        return Ok(());
+    }
+    terminal::print(&(flags + "\n"))
 }
 
 /// Writes SGLang's table of step costs for DSPARK, and the temperatures of its confidences if the
@@ -74,9 +100,8 @@ pub fn exported(
 pub fn dspark(arguments: &Arguments, plan: &SimulationPlan, given: &[TreeShape]) -> anyhow::Result<Exit> {
     let DsparkCosts { block, context, table } =
         exported::dspark::costs(plan, given).map_err(|reason| anyhow::anyhow!("--export sglang-dspark: {reason}"))?;
-    let path = arguments.export_file.clone().unwrap_or_else(|| "dspark-costs.json".into());
-    fs::write(&path, table).with_context(|| format!("cannot write {}", path.display()))?;
-    terminal::note(&format!("written: {} ({})", path.display(), plan.times.source()));
+    let path = arguments.export_file.as_deref().unwrap_or(Path::new(COSTS));
+    outputs::write(path, &table, &format!(" ({})", plan.times.source()))?;
     terminal::note(&format!(
         "the times are those of a mean context of {context:.0} tokens: SGLang's table has one context. A head without a \
          confidence head verifies all rows, and so does SGLang without SGLANG_RAGGED_VERIFY_MODE"
@@ -121,9 +146,8 @@ fn temperatures(arguments: &Arguments, plan: &SimulationPlan, chain: TreeShape) 
         terminal::note("the head is calibrated better without temperatures: no file is written");
         return Ok(None);
     }
-    let path = given.clone().unwrap_or_else(|| "dspark-temperatures.json".into());
+    let path = given.clone().unwrap_or_else(|| TEMPERATURES.into());
     let dataset = trace.display().to_string();
-    fs::write(&path, found.file(&dataset)).with_context(|| format!("cannot write {}", path.display()))?;
-    terminal::note(&format!("written: {}", path.display()));
+    outputs::write(&path, &found.file(&dataset), "")?;
     Ok(Some(path))
 }

@@ -2,6 +2,7 @@
 
 use tuner::results::selection::{
     Disturbance, ExcludedTrial, Interval, IntervalBasis, MOST_REPEATS, RangeKind, SpeculationVerdict, Uncertainty,
+    UnevenStalls,
 };
 
 use crate::{
@@ -49,20 +50,21 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
 
 /// Disturbances of a load's trials, if significant enough to be shown next to the answer.
 pub fn disturbance(race: &Race) -> Option<String> {
-    let Disturbance { trials, marked, left_out, stalled_share, wall_speedup } = race.disturbance;
+    let Disturbance { trials, marked, left_out, stalled_share, wall_speedup, uneven } = race.disturbance;
     let stalled = stalled_share.filter(|share| *share > FELT_STALLS);
-    if stalled.is_none() && left_out == 0 && wall_speedup.is_none() {
+    if stalled.is_none() && left_out == 0 && wall_speedup.is_none() && uneven.is_none() {
         return None;
     }
     // An undecided verdict names this reason itself.
     let named = race.verdict == SpeculationVerdict::CannotTell(Uncertainty::BusyMachine);
     let mut words = if named { Vec::new() } else { vec!["The machine was busy with other things.".to_owned()] };
     words.extend(stalled.map(|share| {
-        format!(
-            "{} of the time was stalls (median over trials), which are separated from the engine's work and not \
-             counted.",
-            figures::share(share)
-        )
+        let what = match race.load.batch_size() {
+            Some(_) => "which are separated from the engine's work and not counted",
+            // A stall changes which requests wait for which, so it cannot be removed.
+            None => "which are part of all figures here, since an open loop is measured by the wall clock",
+        };
+        format!("{} of the time was stalls (median over trials), {what}.", figures::share(share))
     }));
     if left_out > 0 {
         words.push(format!(
@@ -75,13 +77,34 @@ pub fn disturbance(race: &Race) -> Option<String> {
     } else if stalled.is_none() && marked > 0 {
         words.push(format!("{marked} of {} trials are marked.", figures::count(trials as u64)));
     }
-    words.extend(wall_speedup.map(|ratio| {
+    words.extend(uneven.map(|uneven| uneven_stalls(race, uneven)));
+    // The warning about uneven stalls contains it.
+    words.extend(wall_speedup.filter(|_| uneven.is_none()).map(|ratio| {
         format!(
             "By wall-clock time, stalls included, the best speculating configuration is at {}.",
             figures::ratio(ratio)
         )
     }));
     Some(words.join(" "))
+}
+
+/// Warnings about the figures of a load, for programs.
+pub fn notes(race: &Race) -> Vec<String> {
+    race.disturbance.uneven.map(|uneven| uneven_stalls(race, uneven)).into_iter().collect()
+}
+
+/// A warning that both sides of the verdict stalled for different shares of their time.
+fn uneven_stalls(race: &Race, uneven: UnevenStalls) -> String {
+    let UnevenStalls { speculating, no_speculation, wall_speedup } = uneven;
+    let name = race.best_speculating().map_or_else(|| "speculation".to_owned(), columns::name);
+    format!(
+        "Warning: stalls were {} of the time of {name} and {} of that of no speculation (means over trials). Stalls are \
+         easier to find in short rounds, so removing them favours configurations with short rounds. By wall-clock \
+         time, stalls included, {name} is at {} of no speculation.",
+        figures::share(speculating),
+        figures::share(no_speculation),
+        figures::ratio(wall_speedup)
+    )
 }
 
 /// The excluded trials with their reasons.
@@ -198,14 +221,23 @@ pub const LARGEST_END: f64 = 20.0;
 /// Largest bound of a speed-up that is reported.
 const LARGEST_BOUND: f64 = 3.0;
 
-/// The largest gain that the intervals of an undecided race leave possible; empty if one of them is
-/// unknown.
+/// The largest gain that the intervals of an undecided race leave possible, with the configuration
+/// that it is of, unless that is the best; empty if one of the intervals is unknown.
 fn at_most(race: &Race) -> String {
-    let ends = race.measured().filter(|entry| !entry.is_off()).map(|entry| entry.ranked.speedup);
-    let highest = ends.map(|ends| ends.filter(|ends| ends.kind == RangeKind::Confidence).map(|ends| ends.high));
-    match highest.collect::<Option<Vec<f64>>>().and_then(|all| all.into_iter().reduce(f64::max)) {
+    let speculating = race.measured().filter(|entry| !entry.is_off());
+    let highest = speculating.map(|entry| {
+        let ends = entry.ranked.speedup.filter(|ends| ends.kind == RangeKind::Confidence)?;
+        Some((entry, ends.high))
+    });
+    let highest: Option<Vec<(&RaceEntry, f64)>> = highest.collect();
+    match highest.and_then(|all| all.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other))) {
         // A bound of several times the speed says nothing.
-        Some(high) if high > 1.0 && high <= LARGEST_BOUND => format!(" Any gain is at most {}.", figures::gain(high)),
+        Some((entry, high)) if high > 1.0 && high <= LARGEST_BOUND => {
+            let best = race.best_speculating();
+            let is_best = best.is_some_and(|best| best.ranked.configuration == entry.ranked.configuration);
+            let of = if is_best { String::new() } else { format!(", that of {}", columns::name(entry)) };
+            format!(" Any gain is at most {}{of}.", figures::gain(high))
+        }
         _ => String::new(),
     }
 }
@@ -311,4 +343,109 @@ fn no_difference_from_default(race: &Race) -> Option<String> {
             names::short(&default.ranked.configuration)
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::{sweep::Metric, tree::TreeShape};
+    use tuner::{
+        results::selection::{self, Looks},
+        trials::{
+            configuration::{Configuration, Real, TrialLoad},
+            record::{
+                CandidateRole, Fingerprint, Measurement, Outcome, Record, Stalls, Trial, TrialOrigin, TrialSpread,
+            },
+        },
+    };
+
+    use super::*;
+
+    /// A trial; its figures are without stalls in a closed loop.
+    fn record(load: TrialLoad, shape: &str, repeat: usize, rate: f64, stalled: f64) -> Record {
+        let spread = |value| TrialSpread { min: value, median: value, p90: value, p99: value, max: value, count: 1 };
+        let shape: TreeShape = shape.parse().expect("a shape");
+        let role = if shape.is_off() { CandidateRole::NoSpeculation } else { CandidateRole::Candidate };
+        let trial = Trial { configuration: Configuration::from_shape(shape), load, repeat };
+        let mut figures = Measurement {
+            requests: 1,
+            output_tokens: 100,
+            elapsed_s: 100.0 / rate,
+            output_tokens_per_s: rate,
+            tokens_per_s_per_user: rate,
+            accept_length: 2.0,
+            accept_histogram: vec![1, 2],
+            rounds: 50,
+            round_ms: spread(1.0),
+            running_batch: vec![50],
+            time_to_first_token_ms: spread(1.0),
+            latency_ms: spread(1e5 / rate),
+            stalls: Some(Stalls { of_time: stalled, of_steps: 0.05 }),
+            ..Measurement::default()
+        };
+        if load.batch_size().is_some() {
+            figures.steady = Some(figures.by_wall_clock());
+            figures.output_tokens_per_s *= 1.0 - stalled;
+        }
+        let fingerprint = Fingerprint::default();
+        Record {
+            id: trial.id(&fingerprint),
+            trial,
+            role,
+            fingerprint,
+            origin: TrialOrigin::default(),
+            finished_at: 0,
+            outcome: Outcome::Measured(Box::new(figures)),
+        }
+    }
+
+    /// A race of no speculation and two trees; the stalled shares are those of no speculation and
+    /// of the trees.
+    fn race(load: TrialLoad, stalled: [f64; 2]) -> Race {
+        let mut records = Vec::new();
+        for (repeat, noise) in [0.0, 0.5, -0.5].into_iter().enumerate() {
+            records.push(record(load, "0,1,1", repeat, 100.0 + noise, stalled[0]));
+            records.push(record(load, "3,1,4", repeat, 90.0 - noise, stalled[1]));
+            records.push(record(load, "5,4,8", repeat, 80.0 + noise, stalled[1]));
+        }
+        let all: Vec<&Record> = records.iter().collect();
+        let ranking = selection::rank(all.iter().copied(), Metric::Throughput).remove(0);
+        Race::new(ranking, &all, Looks::Planned)
+    }
+
+    #[test]
+    fn stalls_are_part_of_the_figures_of_an_open_loop_and_of_no_other() {
+        let open = disturbance(&race(TrialLoad::RequestRate(Real(20.0)), [0.08; 2])).expect("stalls");
+        let stalls = "8.0% of the time was stalls (median over trials), which are part of all figures";
+        assert!(open.contains(stalls), "{open}");
+        assert!(!open.contains("not counted") && !open.contains("By wall-clock"), "{open}");
+        let closed = disturbance(&race(TrialLoad::BatchSize(1), [0.08; 2])).expect("stalls");
+        assert!(closed.contains("not counted") && !closed.contains("Warning"), "{closed}");
+        assert_eq!(disturbance(&race(TrialLoad::BatchSize(1), [0.01; 2])), None);
+    }
+
+    #[test]
+    fn stalls_of_one_side_are_a_warning_with_both_shares() {
+        let race = race(TrialLoad::BatchSize(1), [0.4, 0.1]);
+        let words = disturbance(&race).expect("stalls");
+        let shares = "stalls were 10% of the time of 3,1,4 and 40% of that of no speculation (means over trials)";
+        assert!(words.contains(shares), "{words}");
+        assert_eq!(words.matches("By wall-clock time").count(), 1, "{words}");
+        assert!(words.contains("3,1,4 is at 1.35×"), "{words}");
+        assert_eq!(notes(&race).len(), 1);
+    }
+
+    #[test]
+    fn the_largest_gain_is_that_of_a_configuration() {
+        let with = |highs: [f64; 2]| {
+            let mut race = race(TrialLoad::BatchSize(1), [0.0; 2]);
+            let speculating = race.entries.iter_mut().filter(|entry| !entry.is_off());
+            for (entry, high) in speculating.zip(highs) {
+                let (kind, coverage) = (RangeKind::Confidence, 0.985);
+                entry.ranked.speedup = Some(Interval { median: 0.9, low: 0.8, high, kind, coverage });
+            }
+            at_most(&race)
+        };
+        assert_eq!(with([1.49, 1.02]), " Any gain is at most +49%.");
+        assert_eq!(with([1.02, 1.49]), " Any gain is at most +49%, that of 5,4,8.");
+    }
 }

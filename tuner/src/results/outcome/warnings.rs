@@ -2,7 +2,7 @@
 
 use schemas::sweep::SweepModels;
 
-use crate::results::selection::{Disturbance, LoadRanking, Ranked};
+use crate::results::selection::{Disturbance, LoadRanking, Ranked, UnevenStalls};
 
 /// Share of stalled time above which there is a warning.
 const FELT_STALLS: f64 = 0.05;
@@ -50,12 +50,20 @@ pub fn warnings_of_other_drafts(winners: &[(&LoadRanking, &Ranked)]) -> Vec<Stri
 
 fn load_warnings(ranking: &LoadRanking) -> Vec<String> {
     let LoadRanking { load, keeps_up, disturbance, .. } = ranking;
-    let Disturbance { trials, left_out, stalled_share, .. } = *disturbance;
+    let Disturbance { trials, left_out, stalled_share, uneven, .. } = *disturbance;
     let mut warnings = Vec::new();
     if let Some(share) = stalled_share.filter(|share| *share > FELT_STALLS) {
         warnings.push(format!(
             "{load}: the machine was busy with other things ({:.0}% of the time was stalls)",
             share * 100.0
+        ));
+    }
+    if let Some(UnevenStalls { speculating, no_speculation, wall_speedup }) = uneven {
+        warnings.push(format!(
+            "{load}: stalls were {:.0}% of the time with speculation and {:.0}% without, and removing them favours short \
+             rounds; by wall-clock time, stalls included, the speed-up is {wall_speedup:.2}",
+            speculating * 100.0,
+            no_speculation * 100.0
         ));
     }
     if left_out > 0 {
@@ -90,10 +98,19 @@ mod tests {
             starts: None,
         };
         assert!(warnings_of_loads(std::slice::from_ref(&quiet)).is_empty());
-        let disturbance = Disturbance { trials: 9, left_out: 2, stalled_share: Some(0.31), ..Disturbance::default() };
+        let uneven = Some(UnevenStalls { speculating: 0.22, no_speculation: 0.4, wall_speedup: 1.31 });
+        let disturbance =
+            Disturbance { trials: 9, left_out: 2, stalled_share: Some(0.31), uneven, ..Disturbance::default() };
         let busy = LoadRanking { keeps_up: true, disturbance, ..quiet };
         let warnings = warnings_of_loads(&[busy]).join("\n");
-        for part in ["batch 8: the machine was busy", "31% of the time", "2 of 9 trials", "compared by latency"] {
+        for part in [
+            "batch 8: the machine was busy",
+            "31% of the time",
+            "22% of the time with speculation and 40% without",
+            "the speed-up is 1.31",
+            "2 of 9 trials",
+            "compared by latency",
+        ] {
             assert!(warnings.contains(part), "{part}: {warnings}");
         }
     }

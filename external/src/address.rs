@@ -1,0 +1,75 @@
+//! The address of a server, as people and clients of the OpenAI API write it.
+
+/// The address of a server without the path of an API, which those clients include.
+///
+/// # Errors
+/// When it is not the address of a server: what is wrong with it, and what to write.
+pub fn server_address(url: &str) -> Result<String, String> {
+    let wrong = |reason: &str| Err(format!("{reason}, such as http://127.0.0.1:30000"));
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return wrong(&format!("{url} is not a URL: give scheme, host and port"));
+    };
+    if !matches!(scheme, "http" | "https") {
+        return wrong(&format!("{scheme} is not supported: give an http or https URL"));
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('@') {
+        return wrong(
+            "the URL contains a user name or a password: give the key by --api-key-env NAME, and a plain URL",
+        );
+    }
+    if authority.is_empty() || rest.contains(['?', '#', ' ']) {
+        return wrong(&format!(
+            "{scheme}://{authority} with a query or without a host is not the address of a server: give scheme, host and port"
+        ));
+    }
+    // An address of IPv6 has colons in its brackets.
+    let port = authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).map(|(_, port)| port);
+    let is_port =
+        |port: &str| port.bytes().all(|digit| digit.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    if let Some(port) = port.filter(|port| !is_port(port)) {
+        return wrong(&format!("'{port}' of {url} is not a port: give one from 1 to 65535"));
+    }
+    let plain = url.trim_end_matches('/');
+    Ok(plain.strip_suffix("/v1").unwrap_or(plain).trim_end_matches('/').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_as_clients_write_them_and_keys_are_not() {
+        for (url, expected) in [
+            ("http://127.0.0.1:30000", "http://127.0.0.1:30000"),
+            ("http://127.0.0.1:30000/v1/", "http://127.0.0.1:30000"),
+            ("https://host/engine/v1", "https://host/engine"),
+        ] {
+            assert_eq!(server_address(url).expect("a URL"), expected);
+        }
+        for (url, words) in [
+            ("127.0.0.1:30000", "is not a URL"),
+            ("ftp://host", "ftp is not supported"),
+            ("http://me:sk-secret@host", "--api-key-env"),
+            ("http://", "without a host"),
+        ] {
+            let reported = server_address(url).expect_err(url);
+            assert!(reported.contains(words) && !reported.contains("sk-secret"), "{reported}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_none_is_refused_before_anything_is_sent() {
+        for port in ["99999", "abc", "-5", "", "+80", "0"] {
+            let reason = server_address(&format!("http://127.0.0.1:{port}")).expect_err(port);
+            assert!(reason.starts_with(&format!("'{port}' of ")), "{reason}");
+        }
+        for (url, expected) in [
+            ("http://[::1]:30000/v1/", "http://[::1]:30000"),
+            ("https://models.example", "https://models.example"),
+            ("http://[::1]", "http://[::1]"),
+        ] {
+            assert_eq!(server_address(url).as_deref(), Ok(expected));
+        }
+    }
+}
