@@ -54,7 +54,10 @@ fn numbers_that_no_load_has_are_refused_with_their_flag() {
     refused(&["--rollout", "1000000x1", "--tail", "0", "--median-len", "16384"], &["output tokens on average"]);
     refused(&["--batch-size", "4", "--requests", "99999999999"], &["--requests 99999999999", "expected 1 to"]);
     refused(&["--batch-size", "4", "--prompt-len", "99999999999"], &["--prompt-len 99999999999"]);
-    refused(&["--batch-size", "4", "--max-len", "99999999999"], &["outputs of up to 99999999999"]);
+    refused(
+        &["--batch-size", "4", "--max-len", "99999999999"],
+        &["--max-len 99999999999 is out of range", "expected 1 to"],
+    );
     refused(&["--batch-size", "4", "--draws", "0"], &["--draws 0"]);
     refused(&["--batch-size", "4", "--max-running-requests", "99999999999"], &["--max-running-requests 99999999999"]);
     refused(&["--batch-size", "4", "--cuda-graph-bs", "1,99999999999"], &["--cuda-graph-bs 99999999999"]);
