@@ -75,18 +75,16 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 /// The exit code of an error: 3 for device failures, 2 for wrong input.
 #[cfg(feature = "engine")]
 pub fn from_error(error: &anyhow::Error) -> Exit {
-    let device = error.chain().any(|cause| {
+    let failed = error.chain().any(|cause| {
         matches!(
-            cause.downcast_ref::<EngineError>(),
+            cause.downcast_ref(),
             Some(EngineError::Device(_) | EngineError::OutOfMemory { .. } | EngineError::NotFinite { .. })
         )
+        // In a sweep over servers, the server is the engine.
+        || matches!(cause.downcast_ref(), Some(TunerError::System(_)))
+        || matches!(cause.downcast_ref(), Some(ServerError::Request { .. } | ServerError::Failed(_)))
     });
-    // In a sweep over servers, the server is the engine.
-    let system = error.chain().any(|cause| matches!(cause.downcast_ref::<TunerError>(), Some(TunerError::System(_))));
-    let server = error.chain().any(|cause| {
-        matches!(cause.downcast_ref::<ServerError>(), Some(ServerError::Request { .. } | ServerError::Failed(_)))
-    });
-    if device || system || server || is_of_tensors(error) { Exit::Failure } else { Exit::Usage }
+    if failed || is_of_tensors(error) { Exit::Failure } else { Exit::Usage }
 }
 
 /// Whether the library of tensors failed, which training uses.

@@ -18,6 +18,8 @@ mod interrupt;
 #[cfg(feature = "engine")]
 mod load_flags;
 #[cfg(feature = "engine")]
+mod outputs;
+#[cfg(feature = "engine")]
 mod progress;
 #[cfg(feature = "engine")]
 mod results_folder;

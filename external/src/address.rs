@@ -23,8 +23,7 @@ pub fn server_address(url: &str) -> Result<String, String> {
             "{scheme}://{authority} with a query or without a host is not the address of a server: give scheme, host and port"
         ));
     }
-    // An address of IPv6 has colons in its brackets.
-    let port = authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).map(|(_, port)| port);
+    let (_, port) = host_and_port(authority);
     let is_port =
         |port: &str| port.bytes().all(|digit| digit.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
     if let Some(port) = port.filter(|port| !is_port(port)) {
@@ -32,6 +31,15 @@ pub fn server_address(url: &str) -> Result<String, String> {
     }
     let plain = url.trim_end_matches('/');
     Ok(plain.strip_suffix("/v1").unwrap_or(plain).trim_end_matches('/').to_owned())
+}
+
+/// The host of an address, and its port as it is written.
+pub fn host_and_port(authority: &str) -> (&str, Option<&str>) {
+    // An address of IPv6 has colons in its brackets.
+    match authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
+        Some((host, port)) => (host, Some(port)),
+        None => (authority, None),
+    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use std::{
 
 use external::{
     ServerError,
-    address::server_address,
+    address::{host_and_port, server_address},
     api::{Api, ServerInfo},
     http::{AUTHORITIES, ApiKey},
 };
@@ -145,11 +145,8 @@ pub fn is_same_server(one: &str, other: &str) -> bool {
 fn place_of(base: &str) -> (String, String, String, String) {
     let (scheme, rest) = base.split_once("://").unwrap_or_default();
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    // An address of IPv6 has colons in its brackets.
-    let (host, port) = match authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
-        Some((host, port)) => (host, port),
-        None => (authority, if scheme == "https" { "443" } else { "80" }),
-    };
+    let (host, port) = host_and_port(authority);
+    let port = port.unwrap_or(if scheme == "https" { "443" } else { "80" });
     let host = host.to_lowercase();
     let host = host.trim_end_matches('.');
     let is_this = host == "localhost" || host.starts_with("127.") || ["[::1]", "0.0.0.0", "[::]"].contains(&host);

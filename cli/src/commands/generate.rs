@@ -18,8 +18,15 @@ use schemas::{
 use serde::Serialize;
 use tuner::{files::traces, workload::ModelText};
 
-use super::simulate::outputs::{self, NamedFile};
-use crate::{data_set, engine_flags::EngineFlags, engine_setup, exit::Exit, interrupt, setup, terminal};
+use crate::{
+    data_set,
+    engine_flags::EngineFlags,
+    engine_setup,
+    exit::Exit,
+    interrupt,
+    outputs::{self, NamedFile},
+    setup, terminal,
+};
 
 /// Largest file of prompts, in bytes.
 const LARGEST_PROMPT_FILE: u64 = 256 << 20;

@@ -2,7 +2,6 @@
 
 mod compare;
 mod export;
-pub mod outputs;
 mod progress;
 mod report;
 
@@ -28,12 +27,12 @@ use tuner::forecast::{
 
 use self::{
     export::{Export, exported},
-    outputs::NamedFile,
     progress::SimulationProgress,
 };
 use crate::{
     exit::Exit,
     load_flags::{self, LoadFlags, within},
+    outputs::{self, NamedFile},
     terminal,
 };
 

@@ -82,6 +82,16 @@ pub struct Context<'a> {
     pub hardware: Hardware,
 }
 
+#[cfg(test)]
+impl<'a> Context<'a> {
+    /// That of a launch alone in its text, of which nothing else is known.
+    fn alone(launch: &'a Launch, resolved: &'a Resolved) -> Self {
+        let (target, draft, expected_concurrency, gpu_memory) = (None, None, None, None);
+        let hardware = Hardware::default();
+        Self { launch, launches: &[], resolved, target, draft, expected_concurrency, gpu_memory, hardware }
+    }
+}
+
 /// What the file of a rule defines: its identity and its check.
 #[derive(Clone, Copy)]
 struct Definition {

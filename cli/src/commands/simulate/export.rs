@@ -9,8 +9,8 @@ use tuner::forecast::{
     plan::{SimulationPlan, SimulationReport},
 };
 
-use super::{Arguments, outputs};
-use crate::{exit::Exit, terminal};
+use super::Arguments;
+use crate::{exit::Exit, outputs, terminal};
 
 /// SGLang's file of tiers, by default.
 const TIERS: &str = "speculative-tiers.json";

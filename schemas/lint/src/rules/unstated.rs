@@ -160,7 +160,7 @@ mod tests {
     use schemas::{diagnostic::Diagnostic, text::Source};
 
     use super::*;
-    use crate::rules::{Hardware, Selection, lint};
+    use crate::rules::{Selection, lint};
 
     /// The findings of the only launch of a text, with the version that it states, if any.
     fn found(name: &str, text: &str) -> Vec<Diagnostic> {
@@ -172,21 +172,7 @@ mod tests {
         let launch = parsed.launches.first().expect("a launch");
         let (version, given) = version_of(launch, options.version);
         let resolved = resolve(launch, version, given, None, None, None);
-        let (target, draft, expected_concurrency, gpu_memory) = (None, None, None, None);
-        lint(
-            &Context {
-                launch,
-                launches: &[],
-                resolved: &resolved,
-                target,
-                draft,
-                expected_concurrency,
-                gpu_memory,
-                hardware: Hardware::default(),
-            },
-            None,
-            &Selection::default(),
-        )
+        lint(&Context::alone(launch, &resolved), None, &Selection::default())
     }
 
     fn check(text: &str, code: &str, severity: Severity, notes: &[&str]) {

@@ -10,7 +10,7 @@ use schemas::{
     text::Source,
 };
 
-use super::super::{Context, Hardware, Selection, lint};
+use super::super::{Context, Selection, lint};
 use crate::published_models;
 
 const SLIME: &str = "SGLANG_ARGS=(
@@ -78,18 +78,7 @@ fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
             let (target, draft) = (target.as_ref(), draft.as_ref());
             assert!(target.is_some() && draft.is_some());
             let resolved = resolve(launch, version, given, target, draft, None);
-            let (expected_concurrency, gpu_memory) = (None, None);
-            let hardware = Hardware::default();
-            let context = Context {
-                launch,
-                launches: &[],
-                resolved: &resolved,
-                target,
-                draft,
-                expected_concurrency,
-                gpu_memory,
-                hardware,
-            };
+            let context = Context { target, draft, ..Context::alone(launch, &resolved) };
             lint(&context, None, &Selection::default())
         })
         .collect()
@@ -212,17 +201,7 @@ fn launches_of_vllm_are_not_judged_by_what_sglang_does() {
     let (target, draft) = checkpoints();
     let (version, given) = version_of(launch, None);
     let resolved = resolve(launch, version, given, Some(&target), Some(&draft), None);
-    let (target, draft) = (Some(&target), Some(&draft));
-    let context = Context {
-        launch,
-        launches: &[],
-        resolved: &resolved,
-        target,
-        draft,
-        expected_concurrency: None,
-        gpu_memory: None,
-        hardware: Hardware::default(),
-    };
+    let context = Context { target: Some(&target), draft: Some(&draft), ..Context::alone(launch, &resolved) };
     let found = lint(&context, None, &Selection::default());
     // Its parser lacks these flags; nothing else is reported.
     assert!(!found.is_empty() && found.iter().all(|found| found.code == "VL19"), "{found:?}");

@@ -13,7 +13,7 @@ use schemas::{
     text::Source,
 };
 
-use super::super::{Context, Hardware, Selection, lint};
+use super::super::{Context, Selection, lint};
 use crate::published_models;
 
 /// Facts in addition to a launch: the engine's version, the GPU, the number of concurrent requests.
@@ -34,14 +34,11 @@ fn found(text: &str, extra: GivenFacts<'_>) -> Vec<Diagnostic> {
     let gpu_memory = extra.gpu.map(|name| name.parse::<GpuMemory>().expect("a GPU").0);
     let resolved = resolve(launch, version, given, target.as_ref(), draft.as_ref(), gpu_memory);
     let context = Context {
-        launch,
-        launches: &[],
-        resolved: &resolved,
         target: target.as_ref(),
         draft: draft.as_ref(),
         expected_concurrency: extra.requests,
         gpu_memory,
-        hardware: Hardware::default(),
+        ..Context::alone(launch, &resolved)
     };
     lint(&context, None, &Selection::default())
 }

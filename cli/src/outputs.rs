@@ -1,4 +1,4 @@
-//! Files that `simulate` and `generate` write: checked before the work, written after it.
+//! Output files: checked before the work, written after it.
 
 use std::{
     fs,
