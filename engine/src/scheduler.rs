@@ -187,9 +187,16 @@ impl Scheduler {
         Self { second_source: by_host.map(SecondSource::new), ..self }
     }
 
-    /// Whether the host looks drafts up after the last token, which it has to know.
+    /// Whether the host looks drafts up after the last token, which it has to know. Without
+    /// speculation there is nothing to look up: texts are neither kept nor waited for.
     fn looks_up(&self) -> bool {
-        (self.texts.is_some() && !self.backend.looks_up()) || self.second_source.is_some()
+        let by_host = (self.texts.is_some() && !self.backend.looks_up()) || self.second_source.is_some();
+        by_host && self.policy.speculates()
+    }
+
+    /// Whether the next round needs look-ups, before which the tokens of all rounds must be known.
+    fn waits_for_tokens(&self) -> bool {
+        self.looks_up() && self.next_shape().is_some_and(|next| !next.runs.is_off())
     }
 
     /// The device.
@@ -478,12 +485,13 @@ impl Scheduler {
         self.prefill(events)?;
         // Texts are continued after their newest token, so the host must have all tokens before it
         // looks up drafts.
-        while self.looks_up() && !self.in_flight.is_empty() {
+        while self.waits_for_tokens() && !self.in_flight.is_empty() {
             self.collect(events)?;
         }
         let launched = self.launch()?;
-        // Rounds stay in flight as long as there is more work.
-        let keep = if launched { self.backend.capacity().rounds_in_flight.max(1) - 1 } else { 0 };
+        // Rounds stay in flight as long as there is more work, and the next needs no look-ups.
+        let stays = launched && !self.waits_for_tokens();
+        let keep = if stays { self.backend.capacity().rounds_in_flight.max(1) - 1 } else { 0 };
         // A prefill is never left for the next step: its first tokens are handed out while the
         // round that was launched after it runs.
         let is_prefill = |work: &InFlight| matches!(work, InFlight::Prefill(_));

@@ -148,7 +148,6 @@ fn a_gpu_verifies_drafts_from_texts_as_the_cpu_does() {
             let mut engine = Engine::load(options).expect("it loads");
             // A GPU that looks drafts up by itself waits for nothing.
             let waits = device == DeviceChoice::Cpu || device_look_ups.is_none();
-            assert_eq!(engine.capacity().rounds_in_flight, if waits { 1 } else { 2 });
             let found = [run(&mut engine, &requests, &[]), run(&mut engine, &requests, &[])].concat();
             assert_eq!(engine.statistics().stall_time > Duration::ZERO, waits);
             found
@@ -160,6 +159,31 @@ fn a_gpu_verifies_drafts_from_texts_as_the_cpu_does() {
         });
         assert_eq!(cpu, gpu, "{}", rule.algorithm());
         assert!(cpu.iter().any(|(_, _, _, proposed, _)| *proposed > 0), "{}", rule.algorithm());
+    }
+}
+
+/// Rounds wait for look-ups only where they speculate.
+#[test]
+fn a_table_looks_drafts_up_where_it_speculates() {
+    let models = RandomModels::write_seeded(22).expect("a folder");
+    let requests = adjusted::requests(6);
+    for rule in RULES {
+        for device in [DeviceChoice::Cpu, DeviceChoice::Emulator] {
+            let (options, shape) = with_texts(&models, rule, device);
+            let mut engine = Engine::load(EngineOptions { policy: ShapePolicy::fixed(TreeShape::OFF), ..options })
+                .expect("it loads");
+            let plain = run(&mut engine, &requests, &[]);
+            assert_eq!(engine.statistics().stall_time, Duration::ZERO, "{}", rule.algorithm());
+            let table = ShapePolicy::table(vec![(3, shape), (6, TreeShape::OFF)]).expect("two rows");
+            engine.set_policy(table).expect("no request runs");
+            let found = run(&mut engine, &requests, &[]);
+            for (found, plain) in found.iter().zip(&plain) {
+                assert_eq!(tokens(found), tokens(plain), "{}", rule.algorithm());
+            }
+            assert!(engine.statistics().stall_time > Duration::ZERO, "{}", rule.algorithm());
+            let shapes = found.iter().filter(|(_, one)| one.proposed_drafts > 0).count();
+            assert!((1..=requests.len()).contains(&shapes), "{shapes} requests had drafts");
+        }
     }
 }
 
@@ -177,7 +201,6 @@ fn a_gpu_joins_look_ups_with_the_trees_of_a_head_as_the_cpu_does() {
             let found = run(&mut engine, &requests, &[]);
             // A GPU looks up the own tokens of a request by itself, and waits for nothing.
             let waits = device == DeviceChoice::Cpu || rule != TextSpec::PromptLookup(lookup);
-            assert_eq!(engine.capacity().rounds_in_flight, if waits { 1 } else { 2 });
             assert_eq!(engine.statistics().stall_time > Duration::ZERO, waits);
             let of = |(_, one): (_, Completion)| (one.output_ids, one.finish_reason, one.accept_histogram);
             found.into_iter().map(of).collect::<Vec<_>>()

@@ -31,11 +31,11 @@ pub struct LaunchedRound {
 
 /// The shape of the next round.
 #[derive(Clone, Copy)]
-struct NextShape {
+pub(super) struct NextShape {
     /// What the policy says for all requests that can use a round.
     whole: TreeShape,
     /// What runs.
-    runs: TreeShape,
+    pub(super) runs: TreeShape,
 }
 
 impl Scheduler {
@@ -44,6 +44,8 @@ impl Scheduler {
     pub(super) fn launch(&mut self) -> Result<bool, EngineError> {
         let begin = Instant::now();
         let Some(shape) = self.next_shape() else { return Ok(false) };
+        self.last_shape = shape.runs;
+        let looks_up = self.looks_up() && !shape.runs.is_off();
         let mut members = Vec::new();
         let mut slots = Vec::new();
         let mut tokens = 0;
@@ -58,10 +60,10 @@ impl Scheduler {
             if let Some(slot) = running.slot().filter(|_| takes_part && running.wants_round()) {
                 running.launched();
                 tokens += running.request().input_ids.len() + running.output().len();
-                if let Some(texts) = self.texts.as_mut().filter(|_| by_host) {
+                if let Some(texts) = self.texts.as_mut().filter(|_| by_host && looks_up) {
                     texts.update(running.id().0, &running.request().input_ids, running.output());
                 }
-                if let Some(source) = &mut self.second_source {
+                if let Some(source) = self.second_source.as_mut().filter(|_| looks_up) {
                     let (prompt, output) = (&running.request().input_ids, running.output());
                     chains.push(source.look_up(running.id().0, prompt, output, shape.runs));
                 }
@@ -70,9 +72,10 @@ impl Scheduler {
             }
         }
         let shape = shape.runs;
-        let trees = if by_host { self.look_up(&members, shape) } else { None };
+        let trees = if looks_up { self.look_up(&members, shape) } else { None };
         // The device has waited as well while texts took in the tokens of the last round.
-        let looked_up = self.looks_up().then(|| begin.elapsed() + std::mem::take(&mut self.kept_texts));
+        let kept = std::mem::take(&mut self.kept_texts);
+        let looked_up = looks_up.then(|| begin.elapsed() + kept);
         let (ticket, drafts, shape) = match trees {
             Some(trees) => self.launch_trees(shape, &slots, &trees)?,
             None => {
@@ -80,12 +83,15 @@ impl Scheduler {
                 let round = Round { shape, slots: &slots };
                 // Chains extend the trees of a draft, which a round without speculation does not
                 // grow.
-                let joins = self.second_source.is_some() && !shape.is_off();
+                let joins = self.second_source.is_some() && looks_up;
                 let drafted = if joins { Drafted::Joined(&chains) } else { Drafted::Here };
                 (self.backend.launch_drafted(round, drafted)?, drafts, shape)
             }
         };
         let times_prefills = std::mem::take(&mut self.untimed_prefill);
+        if self.looks_up() && !looks_up {
+            self.keep_texts(&members);
+        }
         let members = members.into_iter().map(|(id, _)| id).zip(drafts).collect();
         let ran = RanRound { shape, batch: slots.len(), tokens };
         self.in_flight.push_back(InFlight::Round(LaunchedRound { ticket, ran, members, times_prefills, looked_up }));
@@ -113,7 +119,7 @@ impl Scheduler {
     /// cannot be in the same round as the others, since a round has one shape: the shapes take
     /// turns. Trees that are looked up can be smaller than their round's shape, so such requests
     /// take part in every round.
-    fn next_shape(&mut self) -> Option<NextShape> {
+    pub(super) fn next_shape(&self) -> Option<NextShape> {
         let ready: Vec<&ScheduledRequest> = self.running.iter().filter(|running| running.wants_round()).collect();
         let length = |running: &&ScheduledRequest| running.request().input_ids.len() + running.output().len();
         let lengths: Vec<usize> = ready.iter().map(length).collect();
@@ -124,8 +130,21 @@ impl Scheduler {
         shapes.sort_unstable();
         // The next larger one than ran last, then the smallest again: each shape has its turn.
         let runs = *shapes.iter().find(|shape| **shape > self.last_shape).or(shapes.first())?;
-        self.last_shape = runs;
         Some(NextShape { whole, runs })
+    }
+
+    /// Brings the texts of requests up to date while a round without speculation runs, so that a
+    /// later look-up does not have to read all that they have produced until then.
+    fn keep_texts(&mut self, members: &[(RequestId, Option<usize>)]) {
+        for running in self.running.iter().filter(|running| members.iter().any(|(id, _)| *id == running.id())) {
+            let (id, prompt, output) = (running.id().0, &running.request().input_ids, running.output());
+            if let Some(texts) = self.texts.as_mut().filter(|_| !self.backend.looks_up()) {
+                texts.update(id, prompt, output);
+            }
+            if let Some(source) = &mut self.second_source {
+                source.look_up(id, prompt, output, TreeShape::OFF);
+            }
+        }
     }
 
     /// The trees after the tokens of requests, each with at most its number of drafts; `None` if
@@ -174,7 +193,8 @@ impl Scheduler {
             let Some(running) = self.running.iter_mut().find(|running| running.id() == id) else { continue };
             let proposed = proposed.unwrap_or_else(|| found(self.texts.as_mut(), running, ran.shape));
             // A request that ended in an earlier round has left the texts.
-            if let Some(texts) = self.texts.as_mut().filter(|_| running.finished().is_none()) {
+            let keeps = running.finished().is_none() && self.policy.speculates();
+            if let Some(texts) = self.texts.as_mut().filter(|_| keeps) {
                 let begin = Instant::now();
                 let tokens: Vec<u32> = produced.tokens.iter().map(|token| token.id).collect();
                 texts.append(id.0, &tokens);

@@ -4,6 +4,7 @@ mod first_tokens;
 mod growth;
 mod limits;
 mod load;
+mod texts;
 mod windows;
 
 use std::{

@@ -72,8 +72,8 @@ impl Suffix {
         let Some(running) = self.running.get(&request) else { return };
         let tokens = running.own.tokens(running.sequence);
         let last = &tokens[tokens.len().saturating_sub(self.rule.max_tree_depth)..];
-        let own = running.own.best(last, Some(running.sequence), &self.rule, most);
-        let outputs = self.outputs.best(last, running.output, &self.rule, most);
+        let own = running.own.best(last, Some(running.sequence), &self.rule, (most, 0.0));
+        let outputs = self.outputs.best(last, running.output, &self.rule, (most, own.score));
         let (tree, found) = if own.score >= outputs.score { (&running.own, own) } else { (&self.outputs, outputs) };
         tree.read(found, drafts);
     }

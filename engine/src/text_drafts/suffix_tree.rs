@@ -13,7 +13,9 @@ mod siblings;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use foldhash::{HashMap, HashMapExt};
 
 use self::siblings::SiblingGroup;
 use crate::spec::SuffixRule;
@@ -273,32 +275,57 @@ impl SuffixTree {
         }
     }
 
-    /// The best chain after the last tokens of a text: of each number of them that occurs, the most
-    /// frequent continuation. The longest of equally good ones is taken.
+    /// The best chain after the last tokens of a text whose score is above `least`: of each number
+    /// of them that occurs, the most frequent continuation. The longest of equally good ones is
+    /// taken.
     ///
     /// `grown` is the sequence that ends with the text, if there is one: its ends are the places of
     /// all runs that are not longer than it, so that they are not searched from the root.
-    pub fn best(&self, last: &[u32], grown: Option<SequenceId>, rule: &SuffixRule, most: usize) -> SuffixMatch {
-        let grown = grown.and_then(|id| self.sequence(id));
-        let mut best = SuffixMatch::default();
-        for matched in 1..last.len() {
-            let end = grown.and_then(|grown| Some(grown.ends[grown.ends.len().checked_sub(matched)?]));
-            let place = match end {
-                // It occurs at the end of the text alone, and so do longer runs: nothing follows.
-                Some(node) if self.nodes[node as usize].count <= 1 => break,
-                Some(node) => TreePosition { node, depth: matched },
-                None => match self.find(&last[last.len() - matched..]) {
-                    Some(place) => place,
-                    None => break,
-                },
-            };
-            let limit = (f64::from(matched as f32 * rule.max_spec_factor) + 1e-6) as usize;
-            let (length, score) = self.expected(place, limit.min(most), rule.min_token_prob);
-            if length > 0 && score >= best.score {
+    pub fn best(
+        &self,
+        last: &[u32],
+        grown: Option<SequenceId>,
+        rule: &SuffixRule,
+        (most, least): (usize, f32),
+    ) -> SuffixMatch {
+        let places = self.places(last, grown);
+        let mut best = SuffixMatch { score: least, ..SuffixMatch::default() };
+        // Long runs first: their chains are the longest ones, and once a chain is better than short
+        // runs can have, these need no look.
+        for (at, place) in places.into_iter().enumerate().rev() {
+            let matched = at + 1;
+            let limit = ((f64::from(matched as f32 * rule.max_spec_factor) + 1e-6) as usize).min(most);
+            if limit as f32 <= best.score {
+                break;
+            }
+            let (length, score) = self.expected(place, limit, (rule.min_token_prob, best.score));
+            if length > 0 && score > best.score {
                 best = SuffixMatch { matched, place, length, score };
             }
         }
-        best
+        if best.length > 0 { best } else { SuffixMatch::default() }
+    }
+
+    /// The places of the last token, the last two and so on of a text, as long as something may
+    /// follow them.
+    fn places(&self, last: &[u32], grown: Option<SequenceId>) -> Vec<TreePosition> {
+        let most = last.len().saturating_sub(1);
+        let mut places = Vec::with_capacity(most);
+        if let Some(grown) = grown.and_then(|id| self.sequence(id)) {
+            // A run that occurs at the end of the text alone has nothing after it, nor has a longer
+            // one.
+            let alone = grown.ends.partition_point(|node| self.nodes[*node as usize].count <= 1);
+            let ends = grown.ends.iter().skip(alone).rev().take(most);
+            places.extend(ends.enumerate().map(|(at, node)| TreePosition { node: *node, depth: at + 1 }));
+            if alone > 0 {
+                return places;
+            }
+        }
+        for matched in places.len() + 1..=most {
+            let Some(place) = self.find(&last[last.len() - matched..]) else { break };
+            places.push(place);
+        }
+        places
     }
 
     /// Reads the chain that was found into an empty one.
@@ -323,14 +350,19 @@ impl SuffixTree {
         })
     }
 
-    /// The number of tokens after a place until their path is too improbable, and the expected
-    /// number of accepted ones.
-    fn expected(&self, place: TreePosition, limit: usize, least: f32) -> (usize, f32) {
+    /// The number of tokens after a place until their path is less probable than `least`, and the
+    /// expected number of accepted ones; (0, 0) as soon as that cannot be above `bound`.
+    fn expected(&self, place: TreePosition, limit: usize, (least, bound): (f32, f32)) -> (usize, f32) {
+        /// More than what rounding can add to a sum.
+        const ROUNDING: f32 = 1.0 + 1e-4;
         let (mut length, mut score, mut probability) = (0, 0.0, 1.0_f32);
         for (_, share) in self.most_frequent(place).take(limit) {
             probability *= share;
             if probability < least {
                 break;
+            }
+            if (score + probability * (limit - length) as f32) * ROUNDING < bound {
+                return (0, 0.0);
             }
             length += 1;
             score += probability;

@@ -207,12 +207,8 @@ impl Plan {
         let extent = prefill.and(WorkspaceShape::of_rounds(nodes, &options.shapes, options.slots));
         // Before anything large is allocated, so that the free memory is what this process has
         // left.
-        let mut capacity = agreed(capacity(device, options, sizes, extent)?, ranks)?;
+        let capacity = agreed(capacity(device, options, sizes, extent)?, ranks)?;
         let texts = looks_up(options, sizes);
-        if (host_nodes.is_some() || options.joins_chains) && texts.is_none() {
-            // The host must know the tokens of a round before it drafts the next.
-            capacity.rounds_in_flight = 1;
-        }
         Ok(Self {
             host_nodes,
             positions: options.context_length + slack(options, nodes),

@@ -85,7 +85,7 @@ fn best(
     most: usize,
 ) -> (Speculation, f32) {
     let mut drafts = Speculation::default();
-    let found = tree.best(last, grown, rule, most);
+    let found = tree.best(last, grown, rule, (most, 0.0));
     tree.read(found, &mut drafts);
     (drafts, found.score)
 }
