@@ -116,6 +116,7 @@ impl Traced<'_> {
             padded: padded(&self.simulation.setup.capture_sizes, batch),
             context: mean_context(&known).unwrap_or_default() as f64,
             prefilling: step.prefilling,
+            completing: step.completing,
             prefilled: step.prefilled,
         }
     }
@@ -254,6 +255,7 @@ mod tests {
         budget::Budget,
         calibration::Calibration,
         sglang::{Adaptive, AdaptiveSettings},
+        verification::{AdaptiveVerification, CostTables},
         vllm::Schedule,
     };
 
@@ -409,18 +411,15 @@ mod tests {
     fn every_policy_yields_each_request_its_tokens() {
         let jobs: Vec<SimulatedRequest> = (0..20).map(|at| job(5 + at * 7 % 90, at)).collect();
         let total: usize = jobs.iter().map(|job| job.output_tokens).sum();
+        let file = r#"{"1": {"candidate_steps": [1, 2]}, "4": {"candidate_steps": [0, 1]}}"#;
+        let (settings, _) = AdaptiveSettings::parse(file, schemas::engines::NEWEST_SGLANG).expect("a file");
+        let tables = CostTables::timed(&costs(), 2, &[8, 16], 8, 64).expect("captured sizes");
         let policies: Vec<Box<dyn Policy>> = vec![
             Box::new(PolicyTable::fixed(TreeShape::chain(2))),
             Box::new(PolicyTable::fixed("2,1,3~2".parse().expect("a shape"))),
             Box::new(Schedule::new(vec![(1, 4, 2), (5, 99, 0)]).expect("ranges")),
-            Box::new(
-                Adaptive::new(
-                    AdaptiveSettings { slots: vec![(1, vec![1, 2]), (4, vec![0, 1])], ..AdaptiveSettings::default() },
-                    2,
-                )
-                .expect("slots"),
-            ),
-            Box::new(Budget::vllm(2, costs(), Calibration::VLLM_START, vec![8, 16])),
+            Box::new(Adaptive::new(settings, 2).expect("slots")),
+            Box::new(AdaptiveVerification::new(2, tables, Calibration::VLLM_START)),
             Box::new(Budget::new(TreeShape::chain(2), costs(), Calibration::NONE, Vec::new())),
         ];
         for mut policy in policies {

@@ -2,7 +2,12 @@
 
 use schemas::tree::TreeShape;
 
-use crate::forecast::{costs::StepCosts, drafts::Drafts, plan::SimulationPlan, times::StepTimes};
+use crate::forecast::{
+    costs::StepCosts,
+    drafts::Drafts,
+    plan::{AdaptiveLaunch, SimulationPlan},
+    times::StepTimes,
+};
 
 /// The costs of steps, and what they are the costs of.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,6 +151,7 @@ mod tests {
             contexts: Vec::new(),
             draws: 1,
             policies: Vec::new(),
+            adaptive: AdaptiveLaunch::default(),
         }
     }
 
