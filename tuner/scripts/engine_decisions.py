@@ -241,12 +241,39 @@ def stand_in_torch(np):
         def zero_(self):
             self.fill(0)
 
+        device = None
+
+        def cumprod(self, dim):
+            return np.cumprod(self, axis=dim)
+
+        def masked_fill(self, mask, value):
+            return np.where(mask, value, self).view(Array)
+
+        # Ties go to the first, as to the earlier request; torch leaves their order open.
+        def topk(self, count):
+            return types.SimpleNamespace(indices=np.argsort(-self, kind="stable")[:count])
+
+        def index_fill_(self, dim, indices, value):
+            self[indices] = value
+            return self
+
+        def view_as(self, other):
+            return self.reshape(other.shape)
+
     empty = lambda shape, dtype=np.float32, **_: np.zeros(shape, dtype).view(Array)
     event = lambda **_: types.SimpleNamespace(record=lambda: None, synchronize=lambda: None)
     stream = lambda *_: types.SimpleNamespace(wait_stream=lambda _: None)
     cuda = types.SimpleNamespace(Event=event, Stream=stream, current_stream=stream)
     torch = types.SimpleNamespace(
-        empty=empty, empty_like=lambda one: empty(one.shape, one.dtype), float32=np.float32, int32=np.int32, cuda=cuda
+        empty=empty,
+        empty_like=lambda one: empty(one.shape, one.dtype),
+        zeros_like=lambda one, dtype: empty(one.shape, dtype),
+        arange=lambda count, device: np.arange(count).view(Array),
+        sum=lambda one, dim, dtype, out: np.sum(one, axis=dim, dtype=dtype, out=out),
+        float32=np.float32,
+        int32=np.int32,
+        bool=np.bool_,
+        cuda=cuda,
     )
 
     class Buffer:
@@ -278,7 +305,7 @@ def vllm_manager(module, np, drafts, requests, tokens, logits):
     return states, module.AdaptiveVerificationManager(states, starts, 1, max_total_logits=logits)
 
 
-def vllm_steps(manager, states, np, drafts, requests, tokens, draw, number):
+def vllm_steps(manager, assign, states, np, drafts, requests, tokens, draw, number):
     """Steps in which requests come, read their prompts in pieces, decode and end."""
     running, free, name, steps = {}, list(range(requests)), 0, []
     for _ in range(number):
@@ -310,14 +337,20 @@ def vllm_steps(manager, states, np, drafts, requests, tokens, draw, number):
         record = []
         for request, count in scheduled.items():
             at = running[request]["index"]
-            confidences[request] = [round(draw.random() ** 0.4, 2) for _ in range(drafts)]
+            confidences[request] = [round(draw.random() ** 0.4, 3) for _ in range(drafts)]
             computed, prompt = int(states.num_computed_tokens_np[at]), int(states.prefill_len.np[at])
             record.append([request, len(proposed.get(request, [])), count, computed, prompt, confidences[request]])
-        budget = None
+        budget, admitted = None, []
         if any(proposed.values()):
             total = manager.get_num_tokens(scheduled, proposed)
-            budget = total - sum(scheduled.values()) + sum(map(len, proposed.values()))
-        steps.append([budget, record])
+            drafts_of = np.array([len(proposed.get(request, [])) for request in scheduled], np.int32)
+            budget = total - sum(scheduled.values()) + int(drafts_of.sum())
+            # As `reallocate_drafts` does it.
+            if 0 < budget < drafts_of.sum():
+                mapping = np.array([running[request]["index"] for request in scheduled])
+                assign(manager._confidence_probs, mapping, drafts_of, budget, drafts)
+                admitted = drafts_of.tolist()
+        steps.append([budget, admitted, record])
         rows = np.array([confidences[request] for request in scheduled], np.float32)
         mapping = np.array([running[request]["index"] for request in scheduled])
         manager.record_confidences(rows, types.SimpleNamespace(num_reqs=len(scheduled), idx_mapping=mapping))
@@ -356,7 +389,7 @@ def vllm(wheels):
                     "curves": [drafting, verifying],
                     "sizes": sorted(set(sizes)),
                     "tables": [tables[0], tables[1][:: 1 + len(tables[1]) // 64]],
-                    "steps": vllm_steps(manager, states, np, drafts, requests, tokens, draw, 24),
+                    "steps": vllm_steps(manager, module._assign_draft_token_budget, states, np, drafts, requests, tokens, draw, 24),
                 }
             )
 

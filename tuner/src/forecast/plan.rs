@@ -17,7 +17,7 @@ use super::{
         Policy, PolicyTable, PolicyTableRow,
         budget::Budget,
         calibration::Calibration,
-        verification::{AdaptiveVerification, CostTables},
+        verification::{AdaptiveVerification, CostTables, default_captured},
         vllm::Schedule,
     },
     rollout::OutputLengths,
@@ -121,7 +121,7 @@ pub const POLICIES: [(&str, &str); 8] = [
     ("fixed", "each tree for all rounds"),
     ("batch", "the fastest tree at each batch"),
     ("batch-context", "the fastest tree at each batch and context"),
-    ("sglang", "SGLang's adaptive steps (--engine-version; default: 0.5.23)"),
+    ("sglang", "SGLang's adaptive steps, by --engine-version and file"),
     ("vllm-schedule", "the best schedule of chains for vLLM 0.33"),
     ("vllm-adaptive", "vLLM 0.33's adaptive verification"),
     ("budget", "rows of all requests by probability, chains and trees"),
@@ -352,16 +352,13 @@ impl SimulationPlan {
         drafts: usize,
         calibration: Calibration,
     ) -> Result<(), TunerError> {
-        let Setup { capture_sizes, max_running_requests, prefill_budget, .. } = &self.setup;
-        let captured: Vec<usize> = capture_sizes.iter().map(|size| size * (drafts + 1)).collect();
-        match CostTables::timed(&costs, drafts, &captured, *max_running_requests, *prefill_budget) {
-            Some(tables) => {
-                let rule = AdaptiveVerification::new(drafts, tables, calibration);
-                all.push(candidate(&format!("vllm-adaptive {drafts}"), move || rule.clone()));
-                Ok(())
-            }
-            None => self.refuse_given(&["vllm-adaptive"], "it times its steps in graphs: give --cuda-graph-bs"),
-        }
+        let Setup { max_running_requests: requests, prefill_budget: tokens, .. } = self.setup;
+        let captured = default_captured(drafts, requests, tokens);
+        let tables = CostTables::timed(&costs, drafts, &captured, requests, tokens)
+            .ok_or_else(|| TunerError::Configuration("vllm-adaptive: no step of this load has a graph".into()))?;
+        let rule = AdaptiveVerification::new(drafts, tables, calibration);
+        all.push(candidate(&format!("vllm-adaptive {drafts}"), move || rule.clone()));
+        Ok(())
     }
 
     fn simulate(&self, jobs: &[SimulatedRequest], policy: &mut dyn Policy) -> Result<Forecast, TunerError> {

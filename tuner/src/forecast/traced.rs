@@ -367,6 +367,25 @@ mod tests {
         assert!((forecast.elapsed_s - 0.040).abs() < 1e-9, "{forecast:?}");
         assert!((forecast.time_to_first_token_ms.max - 22.0).abs() < 1e-9);
         assert_eq!(forecast.batches, [0, 3]);
+        // In pieces of six tokens the second prompt takes two steps, and ends in the second one.
+        let setup = Setup { prefill_chunk: 6, ..setup.clone() };
+        let mut seen = Seen::default();
+        let jobs = [job(8, 0), job(2, 0)];
+        let simulation = SimulatedWorkload { setup: &setup, jobs: &jobs, ..simulation };
+        simulate_policy(&simulation, &mut seen).expect("it is played");
+        let of_prompts = |(prompts, ..): &&(usize, usize, usize)| *prompts > 0;
+        assert_eq!(seen.0.iter().filter(of_prompts).collect::<Vec<_>>(), [&(1, 0, 6), &(1, 1, 4)]);
+    }
+
+    /// What a policy sees of prompts in the steps of rounds: prompts, those that end, tokens.
+    #[derive(Default)]
+    struct Seen(Vec<(usize, usize, usize)>);
+
+    impl Policy for Seen {
+        fn choose(&mut self, view: &View<'_>) -> RoundChoice {
+            self.0.push((view.prefilling, view.completing, view.prefilled));
+            RoundChoice::Shape(TreeShape::OFF)
+        }
     }
 
     #[test]

@@ -2,12 +2,7 @@
 
 use schemas::tree::TreeShape;
 
-use crate::forecast::{
-    costs::StepCosts,
-    drafts::Drafts,
-    plan::{AdaptiveLaunch, SimulationPlan},
-    times::StepTimes,
-};
+use crate::forecast::{costs::StepCosts, drafts::Drafts, plan::SimulationPlan, times::StepTimes};
 
 /// The costs of steps, and what they are the costs of.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +116,7 @@ mod tests {
     use crate::forecast::{
         Setup,
         load::{Load, SendPattern},
+        plan::AdaptiveLaunch,
         rollout::{OutputLengths, Rollout},
     };
 

@@ -3,8 +3,11 @@
 
 use std::collections::HashMap;
 
-use engine::options::padded;
-use schemas::version::EngineVersion;
+use engine::{likeliest, options::padded};
+use schemas::{
+    engines::{NEWEST_SGLANG, NEWEST_VLLM},
+    version::EngineVersion,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -86,8 +89,8 @@ fn sglang_decides_as_its_own_class_did() {
         }
         assert_eq!(rule.averages().collect::<Vec<_>>(), case.averages, "{at}");
     }
-    for rule in RULES {
-        assert!(versions.contains(&rule.since), "no decision of {}", rule.since);
+    for version in RULES.map(|rule| rule.since).into_iter().chain([NEWEST_SGLANG]) {
+        assert!(versions.contains(&version), "no decision of {version}: record some");
     }
     assert!(decisions > 5000 && refused > 10, "{decisions} decisions, {refused} refused");
 }
@@ -125,9 +128,12 @@ struct VerificationCase {
     sizes: Vec<usize>,
     /// By requests, and by some numbers of tokens.
     tables: [Vec<f64>; 2],
-    /// The number of drafts that are verified, none in a step without drafts; and the requests.
-    steps: Vec<(Option<usize>, Vec<StepRequest>)>,
+    steps: Vec<VerificationStep>,
 }
+
+/// The number of drafts that are verified (none in a step without drafts), how many of each request
+/// (empty if all or none of them are), and the requests.
+type VerificationStep = (Option<usize>, Vec<usize>, Vec<StepRequest>);
 
 /// A request of a step: its name, scheduled drafts and tokens, tokens of its prompt and output that
 /// are computed, length of the prompt, and the confidences of the drafts that the step proposes.
@@ -135,6 +141,7 @@ type StepRequest = (usize, usize, usize, usize, usize, Vec<f32>);
 
 #[test]
 fn vllm_decides_as_its_own_code_did() {
+    assert!(VLLM.contains(&format!("\"version\":\"{NEWEST_VLLM}\"")), "no decision of {NEWEST_VLLM}: record some");
     let (mut lookups, mut decisions) = (0, 0);
     for line in VLLM.lines() {
         match serde_json::from_str(line).expect("a case") {
@@ -188,8 +195,8 @@ impl VerificationCase {
     fn check_steps(&self) -> usize {
         let mut policy = AdaptiveVerification::new(self.drafts, self.cost_tables(), Calibration::NONE);
         let mut proposed: HashMap<usize, Vec<f64>> = HashMap::new();
-        let mut decisions = 0;
-        for (number, (expected, requests)) in self.steps.iter().enumerate() {
+        let (mut decisions, mut splits) = (0, 0);
+        for (number, (expected, of_each, requests)) in self.steps.iter().enumerate() {
             let other = |(_, drafts, tokens, ..): &StepRequest| tokens - drafts;
             let yields = |one: &&StepRequest| one.3 + other(one) >= one.4;
             let step = ScheduledStep {
@@ -202,6 +209,16 @@ impl VerificationCase {
                 let found = policy.budget(step, requests.iter().map(|one| (one.0, one.1)));
                 assert_eq!(found, *expected, "vLLM {}, {} drafts, step {number}: {step:?}", self.version, self.drafts);
                 decisions += 1;
+                if !of_each.is_empty() {
+                    let offered = |(request, drafts, ..): &StepRequest| {
+                        let values = proposed.get(request).into_iter().flatten();
+                        values.copied().enumerate().take(*drafts).collect()
+                    };
+                    let offered: Vec<Vec<(usize, f64)>> = requests.iter().map(offered).collect();
+                    let kept: Vec<usize> = likeliest(&offered, found).iter().map(Vec::len).collect();
+                    assert_eq!(kept, *of_each, "vLLM {}, {} drafts, step {number}", self.version, self.drafts);
+                    splits += 1;
+                }
             }
             for (request, .., confidences) in requests {
                 if let Some(values) = proposed.remove(request) {
@@ -214,6 +231,7 @@ impl VerificationCase {
                 proposed.insert(*request, product.collect());
             }
         }
+        assert!(splits > 0, "vLLM {}, {} drafts: no budget divides the drafts", self.version, self.drafts);
         decisions
     }
 }

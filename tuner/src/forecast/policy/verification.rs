@@ -25,6 +25,8 @@ use crate::forecast::costs::StepCosts;
 
 /// The context at which vLLM times its steps, by default.
 const PROFILE_CONTEXT: f64 = 8192.0;
+/// The largest number of tokens that vLLM captures by default, on devices before Blackwell.
+const LARGEST_CAPTURED: usize = 512;
 /// The least time of a verification in ms.
 const LEAST_VERIFY_MS: f64 = 1e-6;
 
@@ -86,8 +88,27 @@ impl CostTables {
     }
 }
 
-/// The numbers of tokens whose steps vLLM times, ascending: captured ones, and larger ones up to the
-/// most tokens of a step.
+/// The numbers of tokens that vLLM 0.33 captures by default, ascending: a grid, and whole chains of
+/// as many requests.
+pub fn default_captured(drafts: usize, most_requests: usize, most_tokens: usize) -> Vec<usize> {
+    let of_request = drafts + 1;
+    let ceiling = most_requests.saturating_mul(2 * of_request).min(LARGEST_CAPTURED).min(most_tokens);
+    let grid = |most: usize| {
+        let few = [1, 2, 4].into_iter().chain((8..256).step_by(8));
+        few.chain((256..=LARGEST_CAPTURED).step_by(16)).filter(move |size| *size <= most)
+    };
+    let chains = grid(most_requests).chain([most_requests]).map(|requests| requests.saturating_mul(of_request));
+    let mut sizes: Vec<usize> = grid(ceiling).chain(chains.filter(|size| *size <= ceiling)).collect();
+    if most_tokens <= ceiling {
+        sizes.push(most_tokens);
+    }
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// The numbers of tokens whose steps vLLM times, ascending: captured ones, and larger ones up to
+/// the most tokens of a step.
 pub fn profiled_sizes(captured: &[usize], most_tokens: usize) -> Vec<usize> {
     let mut sizes = captured.to_vec();
     if let Some(largest) = captured.last().copied().filter(|size| *size > 0) {
@@ -312,6 +333,16 @@ mod tests {
         assert_eq!(at(&[9, 16, 24, 32, 48]), [12.0, 12.0, 16.0, 20.0, 28.0]);
         assert_eq!([0, 4, 5, 8, 12].map(|size| tables.draft_ms[size]), [1.0, 1.0, 3.0, 3.0, 5.0]);
         assert_eq!(CostTables::new(&[], &verify, 1, 1, 0), None);
+    }
+
+    #[test]
+    fn captured_sizes_are_a_grid_and_whole_chains() {
+        let sizes = default_captured(4, 3, 8192);
+        assert_eq!(sizes, [1, 2, 4, 5, 8, 10, 15, 16, 24]);
+        let sizes = default_captured(6, 256, 8192);
+        assert_eq!(sizes[..8], [1, 2, 4, 7, 8, 14, 16, 24]);
+        assert_eq!(sizes[sizes.len() - 4..], [480, 496, 504, 512]);
+        assert_eq!(default_captured(6, 256, 20), [1, 2, 4, 7, 8, 14, 16, 20]);
     }
 
     #[test]
