@@ -35,6 +35,9 @@ pub enum NoTable {
         "SGLang {0} has no --speculative-adaptive-config; {SGLANG_SLOTS} is the first version that supports a table"
     )]
     SglangWithout(EngineVersion),
+    /// SGLang that does not adapt steps.
+    #[error("SGLang {0} does not adapt its steps; {SGLANG_ONE_LIST} is the first version with --speculative-adaptive")]
+    SglangNotAdaptive(EngineVersion),
     /// SGLang with one list of steps for all batches.
     #[error(
         "the adaptive file of SGLang {0} has one list of steps for all batch sizes; {SGLANG_SLOTS} is the first \
@@ -55,16 +58,39 @@ pub enum NoTable {
     VllmGraphs(EngineVersion),
 }
 
+/// How a version of SGLang reads the file of `--speculative-adaptive-config`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdaptiveForm {
+    /// One list of steps for all batches.
+    OneList,
+    /// A slot for each smallest batch.
+    Slots {
+        /// Whether a slot may have 0 steps.
+        zero_steps: bool,
+    },
+}
+
+/// The form of the adaptive file of a version of SGLang.
+///
+/// # Errors
+/// If the version has no such file.
+pub fn sglang_adaptive_form(version: EngineVersion) -> Result<AdaptiveForm, NoTable> {
+    match version {
+        _ if version < SGLANG_ONE_LIST => Err(NoTable::SglangNotAdaptive(version)),
+        _ if version < SGLANG_SLOTS => Ok(AdaptiveForm::OneList),
+        _ => Ok(AdaptiveForm::Slots { zero_steps: version >= SGLANG_ZERO_STEPS }),
+    }
+}
+
 /// Whether the adaptive file of a version of SGLang can hold a table.
 ///
 /// # Errors
 /// The reason, if it cannot.
 pub fn sglang_follows(version: EngineVersion, has_zero_steps: bool) -> Result<(), NoTable> {
-    match version {
-        _ if version < SGLANG_ONE_LIST => Err(NoTable::SglangWithout(version)),
-        _ if version < SGLANG_SLOTS => Err(NoTable::SglangOneList(version)),
-        _ if has_zero_steps && version < SGLANG_ZERO_STEPS => Err(NoTable::SglangZeroSteps(version)),
-        _ => Ok(()),
+    match sglang_adaptive_form(version).map_err(|_| NoTable::SglangWithout(version))? {
+        AdaptiveForm::OneList => Err(NoTable::SglangOneList(version)),
+        AdaptiveForm::Slots { zero_steps: false } if has_zero_steps => Err(NoTable::SglangZeroSteps(version)),
+        AdaptiveForm::Slots { .. } => Ok(()),
     }
 }
 

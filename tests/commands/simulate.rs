@@ -46,6 +46,39 @@ fn traced(path: &Path, limits: &str) {
 }
 
 #[test]
+fn a_server_with_adaptive_steps_is_simulated_by_its_version_and_file() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("adaptive.json");
+    let slots = r#"{"update_interval": 2, "1": {"candidate_steps": [2, 3]}, "8": {"candidate_steps": [1], "why": 1}}"#;
+    fs::write(&file, slots).expect("writable");
+    let base = [&["simulate", "--accept-lengths", "1.7,2.2,2.5", "--policy", "none,sglang"][..], &LOAD].concat();
+    let with = |more: &[&str], code: i32, words: &[&str]| check(&[&base[..], more].concat(), code, words);
+    let config = ["--speculative-adaptive-config", text(&file)];
+    let launch = [&config[..], &["--engine-version", "0.5.13", "--speculative-num-steps", "2", "--json"]].concat();
+    let ran = with(&launch, 0, &[]);
+    let found: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let notes = found["notes"].to_string();
+    for words in ["the rule of 0.5.13, launched with 2 steps", "`why` in the slot from batch 8 on"] {
+        assert!(notes.contains(words), "{notes}");
+    }
+    let shown = with(&[], 0, &[]).stdout;
+    assert!(shown.contains("the rule of 0.5.23, launched with 3 steps"), "{shown}");
+    assert!(shown.contains("[0, 1, 3] of [0, 1, 3, 5, 7] steps"), "{shown}");
+    with(&["--engine-version", "0.5.10"], 2, &["--engine-version", "0.5.10", "0.5.11 is the first version"]);
+    with(&["--speculative-num-steps", "4"], 2, &["--speculative-num-steps 4", "[0, 1, 3, 5, 7]"]);
+    fs::write(&file, r#"{"8": {"candidate_steps": [1], "ema_alpha": "x"}}"#).expect("writable");
+    with(&config, 2, &["adaptive.json", "the slot from batch 8 on: `ema_alpha`: expected a number"]);
+    let other = ["simulate", "--accept-lengths", "1.7", "--policy", "fixed"];
+    for flag in [&config[..], &["--engine-version", "0.5.20"], &["--speculative-num-steps", "1"]] {
+        check(&[&other[..], flag, &LOAD].concat(), 2, &[flag[0], "add sglang to it"]);
+    }
+    let export = ["--export", "sglang-dspark", "--engine-version", "0.5.20"];
+    check(&[&other[..3], &export, &LOAD].concat(), 2, &["--engine-version has no effect with --export sglang-dspark"]);
+    // An output must not overwrite the file.
+    with(&[&config[..], &["--policies-out", text(&file)]].concat(), 2, &["--speculative-adaptive-config"]);
+}
+
+#[test]
 fn numbers_that_no_load_has_are_refused_with_their_flag() {
     let lengths = ["simulate", "--accept-lengths", "1.7,2.2"];
     let refused = |more: &[&str], words: &[&str]| check(&[&lengths[..], more].concat(), 2, words);

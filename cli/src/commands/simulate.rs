@@ -1,5 +1,6 @@
 //! `spectune simulate`: compares policies on simulated requests.
 
+mod adaptive;
 mod compare;
 mod export;
 mod progress;
@@ -26,6 +27,7 @@ use tuner::forecast::{
 };
 
 use self::{
+    adaptive::AdaptiveFlags,
     export::{Export, exported},
     progress::SimulationProgress,
 };
@@ -55,6 +57,9 @@ Examples:
     spectune bench ENGINE_FLAGS --simulate-acceptance trace.jsonl --policies policies.json \\
         --rollout 32x4 --json > measured.jsonl
     spectune simulate --trace trace.jsonl --times times.json --against measured.jsonl
+  A server with SGLang's adaptive steps, of its version and with its file:
+    spectune simulate --accept-lengths 1.8,2.4,2.8,3.1 --batch-size 16 --policy fixed,sglang \\
+        --engine-version 0.5.19 --speculative-adaptive-config adaptive.json --speculative-num-steps 3
   Requests that come in bursts of 8, with prompts in the steps of running requests:
     spectune simulate --trace trace.jsonl --request-rate 20 --burst 8 --mixed-prefill
 
@@ -110,6 +115,8 @@ pub struct Arguments {
     /// Policies to compare with no speculation; default: all that what is known allows
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = POLICIES.map(|(name, _)| name))]
     policy: Vec<String>,
+    #[command(flatten)]
+    adaptive: AdaptiveFlags,
     /// Largest contexts in tokens of the buckets of a table by batch and context
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2048,8192,32768")]
     contexts: Vec<usize>,
@@ -242,6 +249,7 @@ fn check(arguments: &Arguments) -> anyhow::Result<()> {
         }
         Some(Export::Slime | Export::Spectune) | None => {}
     }
+    arguments.adaptive.check(&arguments.policy, arguments.export != Some(Export::SglangDspark))?;
     let known = || drafting::algorithms().collect::<Vec<_>>();
     if let Some(name) = arguments.speculative_algorithm.as_deref()
         && !known().iter().any(|one| one.eq_ignore_ascii_case(name))
@@ -257,6 +265,7 @@ fn check_outputs(arguments: &Arguments) -> anyhow::Result<()> {
         ("--trace", arguments.trace.as_deref()),
         ("--arrivals", arguments.arrivals.as_deref()),
         ("--against", arguments.against.as_deref()),
+        ("--speculative-adaptive-config", arguments.adaptive.file()),
         ("--times", StepCosts::named(&arguments.times).is_none().then(|| Path::new(&arguments.times))),
     ];
     let inputs = inputs.into_iter().filter_map(|(flag, path)| Some((flag, path?))).chain(arguments.load.lengths_file());
@@ -327,6 +336,7 @@ fn plan(
         contexts: arguments.contexts.iter().map(|bound| *bound as f64).collect(),
         draws: arguments.draws,
         policies: arguments.policy.clone(),
+        adaptive: arguments.adaptive.launch()?,
     })
 }
 

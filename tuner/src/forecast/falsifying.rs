@@ -107,8 +107,8 @@ fn acceptance_that_changes_halfway_is_followed_by_a_rule_that_learns() {
     let halves = [vec![2; 600], vec![0; 600]].concat();
     let jobs = vec![job(1200, 0); 2];
     let at_once = Arrivals::Open { at_ms: vec![0.0; 2] };
-    let settings =
-        AdaptiveSettings { slots: vec![(1, vec![0, 1, 2])], down_hysteresis: 0.0, ..AdaptiveSettings::default() };
+    let file = r#"{"1": {"candidate_steps": [1, 2], "down_hysteresis": 0.0}}"#;
+    let (settings, _) = AdaptiveSettings::parse(file, schemas::engines::NEWEST_SGLANG).expect("a file");
     let of = |text: Vec<usize>, policy: &mut dyn Policy| run(&jobs, &at_once, &setup(), &drafts(&[text]), policy);
     let learning = of(halves.clone(), &mut Adaptive::new(settings, 2).expect("slots"));
     let rounds = |steps: usize| {

@@ -1,12 +1,15 @@
 //! A simulation as a user asks for it: a load, policies by name, and what is known about drafts and
 //! times.
 
+mod adaptive;
+
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
 use super::{
     Forecast, Setup, SimulatedRequest, SimulatedWorkload,
     buckets::{ContextBucket, context_buckets},
+    costs::StepCosts,
     drafts::Drafts,
     kinds,
     load::{LATEST_S, Load, SendPattern},
@@ -14,7 +17,7 @@ use super::{
         Policy, PolicyTable, PolicyTableRow,
         budget::Budget,
         calibration::Calibration,
-        sglang::{Adaptive, AdaptiveSettings},
+        verification::{AdaptiveVerification, CostTables, default_captured},
         vllm::Schedule,
     },
     rollout::OutputLengths,
@@ -24,6 +27,8 @@ use super::{
     times::{SimulatedPlaces, StepTimes},
 };
 use crate::TunerError;
+
+pub use adaptive::AdaptiveLaunch;
 
 /// What is simulated.
 #[derive(Debug)]
@@ -46,6 +51,8 @@ pub struct SimulationPlan {
     pub draws: usize,
     /// Policies by the names of [`POLICIES`]; all if it is empty.
     pub policies: Vec<String>,
+    /// The SGLang server whose rule is one of them.
+    pub adaptive: AdaptiveLaunch,
 }
 
 /// The result.
@@ -114,7 +121,7 @@ pub const POLICIES: [(&str, &str); 8] = [
     ("fixed", "each tree for all rounds"),
     ("batch", "the fastest tree at each batch"),
     ("batch-context", "the fastest tree at each batch and context"),
-    ("sglang", "SGLang 0.5.23's adaptive tiers"),
+    ("sglang", "SGLang's adaptive steps, by --engine-version and file"),
     ("vllm-schedule", "the best schedule of chains for vLLM 0.33"),
     ("vllm-adaptive", "vLLM 0.33's adaptive verification"),
     ("budget", "rows of all requests by probability, chains and trees"),
@@ -293,33 +300,6 @@ impl SimulationPlan {
         }
     }
 
-    /// SGLang's rule over those of its candidates whose acceptance is known.
-    fn sglang<'a>(&'a self, all: &mut Vec<PolicyCandidate<'a>>, notes: &mut Vec<String>) -> Result<(), TunerError> {
-        let mut settings = AdaptiveSettings::default();
-        let before = settings.slots.clone();
-        for (_, steps) in &mut settings.slots {
-            steps.retain(|steps| self.drafts.knows(TreeShape::chain(*steps)));
-        }
-        settings.slots.retain(|(_, steps)| !steps.is_empty());
-        let start = Adaptive::default_start(&settings);
-        let Some(rule) = Adaptive::new(settings.clone(), start) else {
-            self.refuse_given(&["sglang"], "no chain's acceptance is known: trace one (topk 1)")?;
-            notes.push("sglang: left out, no chain's acceptance is known".into());
-            return Ok(());
-        };
-        if settings.slots != before {
-            notes.push(format!(
-                "sglang: only candidates of known acceptance take part ({:?} steps)",
-                Adaptive::candidates(&settings)
-            ));
-        }
-        notes.push(
-            "sglang: the rule of 0.5.23 with hysteresis 0 up and −0.25 down; its ceiling_coeff is not simulated".into(),
-        );
-        all.push(candidate("sglang", move || rule.clone()));
-        Ok(())
-    }
-
     fn budgets<'a>(&'a self, all: &mut Vec<PolicyCandidate<'a>>, notes: &mut Vec<String>) -> Result<(), TunerError> {
         let both = ["budget", "vllm-adaptive"];
         if self.limits.is_empty() {
@@ -352,11 +332,7 @@ impl SimulationPlan {
             let calibration = Calibration::fit(&self.drafts.every_second(*limit));
             let costs = costs.clone();
             if limit.topk == 1 && self.wants("vllm-adaptive") {
-                let captured: Vec<usize> =
-                    self.setup.capture_sizes.iter().map(|size| size * limit.num_draft_tokens).collect();
-                let (steps, costs) = (limit.num_steps, costs.clone());
-                let make = move || Budget::vllm(steps, costs.clone(), calibration, captured.clone());
-                all.push(candidate(&format!("vllm-adaptive {steps}"), make));
+                self.verification(all, costs.clone(), limit.num_steps, calibration)?;
             }
             if self.wants("budget") {
                 let lengths = lengths.clone();
@@ -365,6 +341,23 @@ impl SimulationPlan {
             }
         }
         notes.push("budgets: probabilities are calibrated on every second text of the trace".into());
+        Ok(())
+    }
+
+    /// vLLM's adaptive verification of chains of a number of drafts.
+    fn verification(
+        &self,
+        all: &mut Vec<PolicyCandidate<'_>>,
+        costs: StepCosts,
+        drafts: usize,
+        calibration: Calibration,
+    ) -> Result<(), TunerError> {
+        let Setup { max_running_requests: requests, prefill_budget: tokens, .. } = self.setup;
+        let captured = default_captured(drafts, requests, tokens);
+        let tables = CostTables::timed(&costs, drafts, &captured, requests, tokens)
+            .ok_or_else(|| TunerError::Configuration("vllm-adaptive: no step of this load has a graph".into()))?;
+        let rule = AdaptiveVerification::new(drafts, tables, calibration);
+        all.push(candidate(&format!("vllm-adaptive {drafts}"), move || rule.clone()));
         Ok(())
     }
 
@@ -572,6 +565,7 @@ mod tests {
             contexts: vec![100.0],
             draws: 3,
             policies: Vec::new(),
+            adaptive: AdaptiveLaunch::default(),
         }
     }
 
@@ -621,7 +615,11 @@ mod tests {
             ];
             assert_eq!(names, expected);
             assert!(found.simulated && found.objective.contains(objective), "{}", found.objective);
-            assert!(found.notes.iter().any(|note| note.contains("[0, 1, 3] steps")), "{:?}", found.notes);
+            assert!(
+                found.notes.iter().any(|note| note.contains("[0, 1, 3] of [0, 1, 3, 5, 7] steps")),
+                "{:?}",
+                found.notes
+            );
             assert!(!found.timeline.is_empty() && found.study.policies.iter().all(|one| one.judged_on_s > 0.0));
         }
     }

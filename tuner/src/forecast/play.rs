@@ -78,6 +78,8 @@ pub struct NextRound<'a> {
     pub context: f64,
     /// Requests whose prompts are prefilled in the same step.
     pub prefilling: usize,
+    /// Those of them whose prompts end in this step.
+    pub completing: usize,
     /// Tokens of these prompts.
     pub prefilled: usize,
 }
@@ -410,6 +412,7 @@ impl<'a, C: Course> Play<'a, C> {
             padded,
             context: tokens / padded as f64,
             prefilling: read.prompts,
+            completing: self.running.iter().filter(|one| one.unread == 0 && !self.decodes(one)).count(),
             prefilled: read.tokens,
         })?;
         let milliseconds = checked(ran.ms, || format!("a round of {padded}"))?;

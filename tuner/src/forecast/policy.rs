@@ -4,8 +4,11 @@
 
 pub mod budget;
 pub mod calibration;
+#[cfg(test)]
+mod decisions;
 pub mod likeliest;
 pub mod sglang;
+pub mod verification;
 pub mod vllm;
 
 use engine::replay::trace::Nodes;
@@ -25,6 +28,8 @@ pub struct View<'a> {
     pub context: f64,
     /// Requests whose prompts are prefilled in the same step.
     pub prefilling: usize,
+    /// Those of them whose prompts end in this step.
+    pub completing: usize,
     /// Tokens of these prompts.
     pub prefilled: usize,
 }

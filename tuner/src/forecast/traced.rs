@@ -116,6 +116,7 @@ impl Traced<'_> {
             padded: padded(&self.simulation.setup.capture_sizes, batch),
             context: mean_context(&known).unwrap_or_default() as f64,
             prefilling: step.prefilling,
+            completing: step.completing,
             prefilled: step.prefilled,
         }
     }
@@ -254,6 +255,7 @@ mod tests {
         budget::Budget,
         calibration::Calibration,
         sglang::{Adaptive, AdaptiveSettings},
+        verification::{AdaptiveVerification, CostTables},
         vllm::Schedule,
     };
 
@@ -365,6 +367,25 @@ mod tests {
         assert!((forecast.elapsed_s - 0.040).abs() < 1e-9, "{forecast:?}");
         assert!((forecast.time_to_first_token_ms.max - 22.0).abs() < 1e-9);
         assert_eq!(forecast.batches, [0, 3]);
+        // In pieces of six tokens the second prompt takes two steps, and ends in the second one.
+        let setup = Setup { prefill_chunk: 6, ..setup.clone() };
+        let mut seen = Seen::default();
+        let jobs = [job(8, 0), job(2, 0)];
+        let simulation = SimulatedWorkload { setup: &setup, jobs: &jobs, ..simulation };
+        simulate_policy(&simulation, &mut seen).expect("it is played");
+        let of_prompts = |(prompts, ..): &&(usize, usize, usize)| *prompts > 0;
+        assert_eq!(seen.0.iter().filter(of_prompts).collect::<Vec<_>>(), [&(1, 0, 6), &(1, 1, 4)]);
+    }
+
+    /// What a policy sees of prompts in the steps of rounds: prompts, those that end, tokens.
+    #[derive(Default)]
+    struct Seen(Vec<(usize, usize, usize)>);
+
+    impl Policy for Seen {
+        fn choose(&mut self, view: &View<'_>) -> RoundChoice {
+            self.0.push((view.prefilling, view.completing, view.prefilled));
+            RoundChoice::Shape(TreeShape::OFF)
+        }
     }
 
     #[test]
@@ -409,18 +430,15 @@ mod tests {
     fn every_policy_yields_each_request_its_tokens() {
         let jobs: Vec<SimulatedRequest> = (0..20).map(|at| job(5 + at * 7 % 90, at)).collect();
         let total: usize = jobs.iter().map(|job| job.output_tokens).sum();
+        let file = r#"{"1": {"candidate_steps": [1, 2]}, "4": {"candidate_steps": [0, 1]}}"#;
+        let (settings, _) = AdaptiveSettings::parse(file, schemas::engines::NEWEST_SGLANG).expect("a file");
+        let tables = CostTables::timed(&costs(), 2, &[8, 16], 8, 64).expect("captured sizes");
         let policies: Vec<Box<dyn Policy>> = vec![
             Box::new(PolicyTable::fixed(TreeShape::chain(2))),
             Box::new(PolicyTable::fixed("2,1,3~2".parse().expect("a shape"))),
             Box::new(Schedule::new(vec![(1, 4, 2), (5, 99, 0)]).expect("ranges")),
-            Box::new(
-                Adaptive::new(
-                    AdaptiveSettings { slots: vec![(1, vec![1, 2]), (4, vec![0, 1])], ..AdaptiveSettings::default() },
-                    2,
-                )
-                .expect("slots"),
-            ),
-            Box::new(Budget::vllm(2, costs(), Calibration::VLLM_START, vec![8, 16])),
+            Box::new(Adaptive::new(settings, 2).expect("slots")),
+            Box::new(AdaptiveVerification::new(2, tables, Calibration::VLLM_START)),
             Box::new(Budget::new(TreeShape::chain(2), costs(), Calibration::NONE, Vec::new())),
         ];
         for mut policy in policies {

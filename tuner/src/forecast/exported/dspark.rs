@@ -116,6 +116,7 @@ mod tests {
     use crate::forecast::{
         Setup,
         load::{Load, SendPattern},
+        plan::AdaptiveLaunch,
         rollout::{OutputLengths, Rollout},
     };
 
@@ -146,6 +147,7 @@ mod tests {
             contexts: Vec::new(),
             draws: 1,
             policies: Vec::new(),
+            adaptive: AdaptiveLaunch::default(),
         }
     }
 

@@ -1,16 +1,12 @@
 //! Budgets of verified rows over all requests: the drafts with the largest probabilities are
 //! verified, whichever request they belong to.
 //!
-//! The number of drafts maximises expected tokens / time. The host chooses it before the draft
-//! runs, from the probabilities of the round before; a new request counts as certain. The device
-//! then splits it by those of this round. A draft is never less probable than its children, so the
-//! best drafts always contain their parents.
-//!
-//! [`Budget::vllm`] is vLLM's adaptive verification as described for 0.33: a chain of K drafts, any
-//! number of rows, and step times at one context (8,192) that are a step function of the captured
-//! sizes up to the largest one. Its online fit of confidences is not simulated: they are fitted to
-//! the trace, or stay as they start. [`Budget::new`] has any tree, a grid of numbers of rows, the
-//! context of the batch, and more candidates: fixed trees, and no speculation.
+//! The number of drafts maximises expected tokens / time, as in vLLM's
+//! [adaptive verification](super::verification), but with any tree, a grid of numbers of rows, the
+//! context of the batch, and more candidates: fixed trees, and no speculation. The host chooses it
+//! before the draft runs, from the probabilities of the round before; a new request counts as
+//! certain. The device then splits it by those of this round. A draft is never less probable than
+//! its children, so the best drafts always contain their parents.
 
 use std::collections::HashMap;
 
@@ -20,8 +16,6 @@ use schemas::tree::TreeShape;
 use super::{Policy, RoundChoice, View, calibration::Calibration};
 use crate::forecast::costs::StepCosts;
 
-/// The context at which vLLM times its steps.
-const VLLM_CONTEXT: f64 = 8192.0;
 /// Rounds without speculation before it is tried again; doubled each time, up to [`LONGEST_PAUSE`].
 const PAUSE: usize = 16;
 const LONGEST_PAUSE: usize = 1024;
@@ -34,39 +28,19 @@ pub struct Budget {
     limit: TreeShape,
     costs: StepCosts,
     calibration: Calibration,
-    rule: BudgetRule,
+    /// Trees with their accept lengths that are candidates of every round.
+    fixed: Vec<(TreeShape, f64)>,
     /// The probabilities of each request's drafts in its last round, descending.
     known: HashMap<usize, Vec<f64>>,
     /// Rounds without speculation that are left, and the length of the next pause.
     pause: (usize, usize),
 }
 
-#[derive(Clone, Debug)]
-enum BudgetRule {
-    Ours { fixed: Vec<(TreeShape, f64)> },
-    Vllm { captured: Vec<usize> },
-}
-
 impl Budget {
     /// A budget over trees up to a limit. `fixed` are trees with their accept lengths that are
     /// candidates of every round.
     pub fn new(limit: TreeShape, costs: StepCosts, calibration: Calibration, fixed: Vec<(TreeShape, f64)>) -> Self {
-        let pause = (0, PAUSE);
-        Self { limit, costs, calibration, rule: BudgetRule::Ours { fixed }, known: HashMap::new(), pause }
-    }
-
-    /// vLLM's adaptive verification of chains of K drafts. `captured` are the captured numbers of
-    /// rows, ascending.
-    pub fn vllm(drafts: usize, costs: StepCosts, calibration: Calibration, captured: Vec<usize>) -> Self {
-        let limit = TreeShape::chain(drafts);
-        Self {
-            limit,
-            costs,
-            calibration,
-            rule: BudgetRule::Vllm { captured },
-            known: HashMap::new(),
-            pause: (0, PAUSE),
-        }
+        Self { limit, costs, calibration, fixed, known: HashMap::new(), pause: (0, PAUSE) }
     }
 
     /// The known probabilities of all requests of a view, descending.
@@ -82,14 +56,7 @@ impl Budget {
     /// The time of a round that verifies this many drafts.
     fn time(&self, view: &View<'_>, drafts: usize) -> f64 {
         let rows = view.batch + drafts;
-        match &self.rule {
-            BudgetRule::Ours { .. } => self.costs.round(self.limit, view.padded, rows, view.context, view.prefilled),
-            BudgetRule::Vllm { captured } => {
-                let rows = rows + view.prefilled;
-                let at = captured.get(captured.partition_point(|size| *size < rows)).copied().unwrap_or(rows);
-                self.costs.round(self.limit, view.padded, at, VLLM_CONTEXT, 0)
-            }
-        }
+        self.costs.round(self.limit, view.padded, rows, view.context, view.prefilled)
     }
 }
 
@@ -105,26 +72,20 @@ impl Policy for Budget {
         for value in &expected {
             sums.push(sums[sums.len() - 1] + value);
         }
-        let numbers: Vec<usize> = match &self.rule {
-            BudgetRule::Vllm { .. } => (0..sums.len()).collect(),
-            BudgetRule::Ours { .. } => {
-                let rows = |times: &f64| ((view.batch as f64 * times).round() as usize).saturating_sub(view.batch);
-                GRID.iter().map(rows).chain([1, expected.len()]).filter(|drafts| *drafts < sums.len()).collect()
-            }
-        };
+        let rows = |times: &f64| ((view.batch as f64 * times).round() as usize).saturating_sub(view.batch);
+        let numbers = GRID.iter().map(rows).chain([1, expected.len()]).filter(|drafts| *drafts < sums.len());
         let rate = |drafts: &usize| sums[*drafts] / self.time(view, *drafts);
-        let best = numbers.into_iter().map(|drafts| (rate(&drafts), drafts)).max_by(|a, b| {
+        let best = numbers.map(|drafts| (rate(&drafts), drafts)).max_by(|a, b| {
             // Of equal rates, the fewest drafts.
             a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))
         });
         let (rate, drafts) = best.unwrap_or((0.0, 0));
         let choice = RoundChoice::Rows { limit: self.limit, drafts };
-        let BudgetRule::Ours { fixed } = &self.rule else { return choice };
         let of_shape = |shape: TreeShape, length: f64| {
             let rows = view.batch * shape.num_draft_tokens;
             requests * length / self.costs.round(shape, view.padded, rows, view.context, view.prefilled)
         };
-        let fixed = fixed.iter().map(|(shape, length)| (of_shape(*shape, *length), *shape));
+        let fixed = self.fixed.iter().map(|(shape, length)| (of_shape(*shape, *length), *shape));
         let (of_fixed, shape) = fixed.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, TreeShape::OFF));
         if of_shape(TreeShape::OFF, 1.0) > rate.max(of_fixed) {
             self.pause = (self.pause.1, (2 * self.pause.1).min(LONGEST_PAUSE));
@@ -173,42 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn rows_go_to_the_most_probable_drafts_of_all_requests() {
-        let view = View { requests: &[7, 9], batch: 2, padded: 2, context: 0.0, prefilling: 0, prefilled: 0 };
-        let nodes = [chain([-0.1, -0.2, -0.3]), chain([-1.0, -1.1, -3.0])];
-        let nodes: Vec<&Nodes> = nodes.iter().collect();
-        let mut budget = Budget::vllm(3, costs(0.5), Calibration::NONE, Vec::new());
-        assert_eq!(budget.allocate(&view, &nodes, 4), [vec![0, 1, 2], vec![0]]);
-        assert_eq!(budget.allocate(&view, &nodes, 5), [vec![0, 1, 2], vec![0, 1]]);
-        assert!(budget.allocate(&view, &nodes, 0).iter().all(Vec::is_empty));
-    }
-
-    /// Decisions by hand. A step of these two requests at the profiled context takes 12.21 ms, and
-    /// 0.5 ms for each draft.
-    #[test]
-    fn the_number_of_rows_maximises_tokens_per_time_with_last_rounds_confidences() {
-        let view = View { requests: &[7, 9], batch: 2, padded: 2, context: 0.0, prefilling: 0, prefilled: 0 };
-        let mut budget = Budget::vllm(3, costs(0.5), Calibration::NONE, Vec::new());
-        // New requests are certain of all drafts: each row adds a token, (2 + n)/(12.21 + 0.5 n)
-        // rises to n = 6.
-        assert_eq!(budget.choose(&view), RoundChoice::Rows { limit: TreeShape::chain(3), drafts: 6 });
-        let nodes = [chain([-0.1, -0.2, -0.3]), chain([-1.0, -1.1, -3.0])];
-        budget.allocate(&view, &nodes.iter().collect::<Vec<_>>(), 6);
-        // 0.905 0.819 0.741 0.368 0.333 0.050. A row pays while its value is above 0.5 × the rate,
-        // which is at most 5.166 / 14.71 = 0.351: 0.176. So five rows, not the last one.
-        assert_eq!(budget.choose(&view), RoundChoice::Rows { limit: TreeShape::chain(3), drafts: 5 });
-        // Captured sizes make rows up to the next one free: eight rows are six drafts.
-        budget.rule = BudgetRule::Vllm { captured: vec![4, 8] };
-        assert_eq!(budget.choose(&view), RoundChoice::Rows { limit: TreeShape::chain(3), drafts: 6 });
-        // Another request has no value yet, and counts as certain.
-        let other = View { requests: &[11, 9], ..view };
-        budget.rule = BudgetRule::Vllm { captured: Vec::new() };
-        assert_eq!(budget.choose(&other), RoundChoice::Rows { limit: TreeShape::chain(3), drafts: 5 });
-    }
-
-    #[test]
     fn a_budget_pauses_where_no_speculation_is_faster_and_tries_again() {
-        let view = View { requests: &[1], batch: 1, padded: 1, context: 0.0, prefilling: 0, prefilled: 0 };
+        let view =
+            View { requests: &[1], batch: 1, padded: 1, context: 0.0, prefilling: 0, completing: 0, prefilled: 0 };
         let mut budget = Budget::new(TreeShape::chain(3), costs(8.0), Calibration::NONE, Vec::new());
         let nodes = chain([-2.0, -3.0, -4.0]);
         assert!(matches!(budget.choose(&view), RoundChoice::Rows { .. }));
