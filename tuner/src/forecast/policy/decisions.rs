@@ -1,7 +1,8 @@
 //! Rules of other engines against decisions of their own classes, which
-//! `scripts/engine_decisions.py` has recorded.
+//! `scripts/engine_decisions.py` has recorded, and against those of a real server
+//! (`docs/notes/policies/sglang_tiers.py`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use engine::{likeliest, options::padded};
 use schemas::{
@@ -19,6 +20,7 @@ use super::{
 };
 
 const SGLANG: &str = include_str!("decisions/sglang.jsonl");
+const SGLANG_SERVER: &str = include_str!("decisions/sglang-server.jsonl");
 const VLLM: &str = include_str!("decisions/vllm.jsonl");
 
 #[derive(Deserialize)]
@@ -38,9 +40,9 @@ struct SglangCase {
     /// that the engine chose before the round.
     #[serde(default)]
     rounds: Vec<i64>,
-    /// The averages of all slots at the end.
+    /// The averages of all slots at the end, if they were recorded.
     #[serde(default)]
-    averages: Vec<f64>,
+    averages: Option<Vec<f64>>,
 }
 
 impl SglangCase {
@@ -54,6 +56,27 @@ impl SglangCase {
         let start = self.steps.unwrap_or_else(|| settings.default_start());
         Ok((Adaptive::new(settings.launched(start)?, start).expect("slots"), start))
     }
+
+    /// Decides anew, and compares each decision; returns their number.
+    fn check(&self, mut rule: Adaptive, at: &str) -> usize {
+        let (rounds, rest) = self.rounds.as_chunks::<3>();
+        assert!(!rounds.is_empty() && rest.is_empty(), "{at}");
+        for (round, [batch, accepted, steps]) in rounds.iter().enumerate() {
+            let batch = usize::try_from(*batch).expect("a batch");
+            let padded = padded(&self.sizes, batch);
+            assert_eq!(rule.steps(padded) as i64, *steps, "{at}: round {round} of {batch} requests");
+            // Only the number of requests and their sum count.
+            let mut of_each = vec![0; if *accepted < 0 { 0 } else { batch }];
+            if let Some(first) = of_each.first_mut() {
+                *first = usize::try_from(*accepted).expect("a sum");
+            }
+            rule.update(padded, &of_each);
+        }
+        if let Some(averages) = &self.averages {
+            assert_eq!(rule.averages().collect::<Vec<_>>(), *averages, "{at}");
+        }
+        rounds.len()
+    }
 }
 
 #[test]
@@ -63,7 +86,7 @@ fn sglang_decides_as_its_own_class_did() {
         let case: SglangCase = serde_json::from_str(line).expect("a case");
         let at = format!("line {}, SGLang {} with {:?}", number + 1, case.version, case.file);
         versions.push(case.version.parse::<EngineVersion>().expect("a version"));
-        let (mut rule, start) = match case.started() {
+        let (rule, start) = match case.started() {
             Err(reason) => {
                 assert!(case.refused, "{at}: {reason}");
                 refused += 1;
@@ -71,28 +94,27 @@ fn sglang_decides_as_its_own_class_did() {
             }
             Ok(started) => started,
         };
-        assert!(!case.refused, "{at}: SGLang refuses it");
+        assert!(!case.refused && case.averages.is_some(), "{at}: SGLang refuses it");
         assert_eq!(start, case.start, "{at}");
-        let (rounds, rest) = case.rounds.as_chunks::<3>();
-        assert!(!rounds.is_empty() && rest.is_empty(), "{at}");
-        for (round, [batch, accepted, steps]) in rounds.iter().enumerate() {
-            let batch = usize::try_from(*batch).expect("a batch");
-            let padded = padded(&case.sizes, batch);
-            assert_eq!(rule.steps(padded) as i64, *steps, "{at}: round {round} of {batch} requests");
-            // Only the number of requests and their sum count.
-            let mut of_each = vec![0; if *accepted < 0 { 0 } else { batch }];
-            if let Some(first) = of_each.first_mut() {
-                *first = usize::try_from(*accepted).expect("a sum");
-            }
-            rule.update(padded, &of_each);
-            decisions += 1;
-        }
-        assert_eq!(rule.averages().collect::<Vec<_>>(), case.averages, "{at}");
+        decisions += case.check(rule, &at);
     }
     for version in RULES.map(|rule| rule.since).into_iter().chain([NEWEST_SGLANG]) {
         assert!(versions.contains(&version), "no decision of {version}: record some");
     }
     assert!(decisions > 5000 && refused > 10, "{decisions} decisions, {refused} refused");
+}
+
+/// A server of SGLang 0.5.16 with its own defaults under closed loops of 1 to 32 requests.
+#[test]
+fn sglang_decides_as_a_server_did() {
+    for line in SGLANG_SERVER.lines() {
+        let case: SglangCase = serde_json::from_str(line).expect("a case");
+        let (rule, start) = case.started().expect("it started");
+        assert_eq!(start, case.start);
+        let decisions = case.check(rule, &format!("a server of SGLang {}", case.version));
+        let steps: HashSet<i64> = case.rounds.as_chunks::<3>().0.iter().map(|[.., steps]| *steps).collect();
+        assert!(decisions > 5000 && steps.len() == 4, "{decisions} decisions for {steps:?}");
+    }
 }
 
 #[derive(Deserialize)]
