@@ -150,6 +150,12 @@ fn what_an_export_loses_is_said_by_the_export_alone() {
         check(&["generate", text(&tuned), "--prompt", "def", "--max-new-tokens", "4"], 0, &[]),
     ];
     assert!(silent.iter().all(|ran| !ran.stderr.contains(words)), "{}\n{}", silent[0].stderr, silent[1].stderr);
+    let unknown = [&export[..], &["--context", "100", "--engine-version", "9.9.9"]].concat();
+    check(&unknown, 0, &["9.9.9 is newer than", "the newest that is known"]);
+    let one = fs::read_to_string(&tuned).expect("a file").replace("max_context = 64\n", "");
+    fs::write(&tuned, one.replacen("max_running_batch = 8", "max_running_batch = 4", 1)).expect("a file");
+    let without = [&export[..], &["--batch-size", "8", "--context", "100"]].concat();
+    check(&without, 2, &["--context has no effect", "tuned.toml has a max_context", "remove it"]);
 }
 
 #[test]

@@ -108,8 +108,17 @@ fn what_is_exported_is_that_of_the_draft_or_refused() {
         "prefill_token_ms": 0}"#;
     fs::write(&costs, text_of_costs).expect("a file");
     let budget = [&traced[..], &["--times", text(&costs), "--policy", "budget"]].concat();
-    let refused = export("spectune", &budget, 2, &["no table that spectune's engine could follow"]);
-    assert!(!refused.stderr.contains("slime"), "{}", refused.stderr);
+    let refused = export("spectune", &budget, 2, &["--policy budget has no table that spectune's engine could follow"]);
+    assert!(!refused.stderr.contains("slime") && refused.stdout.is_empty(), "{}", refused.stderr);
+    let both = [&budget[..budget.len() - 1], &["budget,fixed"]].concat();
+    let other = "the chosen policy, budget 3,1,4, is not exported: it has no table that spectune's engine could follow";
+    export("spectune", &both, 0, &[other, "is the fastest, with"]);
+    let rows = fs::read_to_string(&file).expect("a file");
+    assert!(rows.contains("[[policy]]") && !rows.contains("row_budget"), "{rows}");
+    // The table of a block head changes by batch, which SGLang does not follow.
+    let table = [&known[..lengths.len() - 1], &["batch"], &head, &block].concat();
+    let refused = export("slime", &table, 2, &["no policy can be exported: batch: ", "not with DSPARK"]);
+    assert!(refused.stdout.is_empty(), "{}", refused.stdout);
 }
 
 /// A trace of a DSPARK head of two drafts, whose confidence head states three times the log-odds by

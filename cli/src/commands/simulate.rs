@@ -176,11 +176,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     let given = shapes(&arguments)?;
     let plan = plan(&arguments, drafts, times, &given)?;
-    match arguments.export {
+    let tables = match arguments.export {
         Some(Export::SglangDspark) => return export::dspark(&arguments, &plan, &given),
-        Some(Export::Slime) => export::check_algorithm(&plan)?,
-        Some(Export::Spectune) | None => {}
-    }
+        Some(to) => export::exportable(to, &plan)?,
+        None => Vec::new(),
+    };
     let Some(found) = simulated(&plan)? else {
         terminal::note(
             "interrupted before a draw was done for the choice and one for the judgement: there is no result",
@@ -200,7 +200,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         terminal::print(&report::report(&found))?;
     }
     if let Some(to) = arguments.export {
-        exported(to, &arguments, &plan, &found)?;
+        exported(to, &arguments, &plan, &found, &tables)?;
     }
     if found.interrupted {
         terminal::note(&format!("interrupted; the result is that of {} of {} draws", found.study.draws, plan.draws));
