@@ -743,6 +743,7 @@ fn bench_prints_the_fields_of_its_contract() {
     let lines = check(&arguments, 0, &[]).stdout;
     let objects: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(objects.iter().map(|one| one["batch_size"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(3)]);
+    assert_eq!(objects[0]["accept_length"], 1.0, "a round without drafts yields one token");
     for name in [
         "output_tokens_per_s",
         "tokens_per_s_per_user",

@@ -309,8 +309,6 @@ fn row(figures: &Bench) -> String {
     let rate = format!("{output_tokens_per_s:.1} ({slowest:.1}–{fastest:.1})");
     let rounds = format!("{:.3} ({:.3}–{:.3})", round_ms.median, round_ms.min, round_ms.max);
     let accept = format!("{accept_length:.2}{}", if figures.simulated { "*" } else { " " });
-    let off = figures.shape == "none";
-    let accept = if off { "- ".to_owned() } else { accept };
     let floor = |floor: Option<f64>| floor.map_or_else(|| "-".into(), |floor| format!("{floor:.3}"));
     let (bytes, products) = (floor(figures.memory_floor_ms), floor(figures.compute_floor_ms));
     let share = figures.share_of_floor.map_or_else(|| "-".into(), |share| format!("{:.0}%", 100.0 * share));
