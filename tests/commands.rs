@@ -150,6 +150,12 @@ fn what_an_export_loses_is_said_by_the_export_alone() {
         check(&["generate", text(&tuned), "--prompt", "def", "--max-new-tokens", "4"], 0, &[]),
     ];
     assert!(silent.iter().all(|ran| !ran.stderr.contains(words)), "{}\n{}", silent[0].stderr, silent[1].stderr);
+    let unknown = [&export[..], &["--context", "100", "--engine-version", "9.9.9"]].concat();
+    check(&unknown, 0, &["9.9.9 is newer than", "the newest that is known"]);
+    let one = fs::read_to_string(&tuned).expect("a file").replace("max_context = 64\n", "");
+    fs::write(&tuned, one.replacen("max_running_batch = 8", "max_running_batch = 4", 1)).expect("a file");
+    let without = [&export[..], &["--batch-size", "8", "--context", "100"]].concat();
+    check(&without, 2, &["--context has no effect", "tuned.toml has a max_context", "remove it"]);
 }
 
 #[test]
@@ -674,12 +680,70 @@ fn bench_refuses_lengths_and_budgets_that_its_shapes_do_not_have() {
 }
 
 #[test]
+fn bench_refuses_flags_without_effect_before_it_loads_a_model() {
+    let folder = TempDir::new().expect("a folder");
+    let [trace, policies, times] = ["trace", "policies", "none/times"].map(|name| folder.path().join(name));
+    let base = ["bench", "--model-path", TARGET];
+    let refused = |more: &[&str], words: &[&str]| {
+        let ran = check(&[&base[..], more].concat(), 2, words);
+        assert!(ran.stdout.is_empty(), "{}", ran.stdout);
+    };
+    let rounds = ["--batch-size", "1", "--input-len", "16", "--output-len", "12"];
+    for flags in [
+        &["--finish", "95"][..],
+        &["--abort"],
+        &["--keep-contexts"],
+        &["--median-len", "9"],
+        &["--limit-drafts", "25:0"],
+        &["--draw", "3"],
+        &["--contexts", "64"],
+        &["--points", "9"],
+    ] {
+        refused(&[&rounds[..], flags].concat(), &[flags[0], "has no effect here", "it needs"]);
+    }
+    let played = ["--simulate-acceptance", text(&trace)];
+    let policies = ["--policies", text(&policies)];
+    refused(&[&rounds[..], &played, &policies].concat(), &["--policies has no effect", "--rollout"]);
+    let closed = [&played[..], &["--requests-per-user", "2", "--batch-size", "2", "--input-len", "16"]].concat();
+    refused(&[&closed[..], &["--finish", "95"]].concat(), &["--finish has no effect", "--rollout"]);
+    refused(&[&closed[..], &["--output-len", "9"]].concat(), &["--output-len has no effect"]);
+    refused(&[&closed[..], &["--points", "9"]].concat(), &["--points has no effect", "--times-out"]);
+    let rollout = [&played[..], &["--rollout", "4x2", "--input-len", "16"]].concat();
+    refused(&[&rollout[..], &["--batch-size", "4"]].concat(), &["--batch-size has no effect"]);
+    refused(&[&rollout[..], &["--abort"]].concat(), &["--abort has no effect", "--finish below 100"]);
+    let timed = ["--times-out", text(&times), "--batch-size", "1"];
+    refused(&timed, &["--times-out needs --batch-size and --contexts"]);
+    let timed = [&timed[..], &["--contexts", "64"]].concat();
+    refused(&[&timed[..], &["--points", "0"]].concat(), &["--points 0 is out of range"]);
+    refused(&[&timed[..], &["--contexts", "0"]].concat(), &["--contexts 0 is out of range"]);
+    for flags in [&["--json"][..], &["--repeats", "2"], &["--shapes", "none@1"], &["--requests-per-user", "2"]] {
+        refused(&[&timed[..], flags].concat(), &["has no effect here", flags[0]]);
+    }
+    // What cannot be written is found before minutes of measurement.
+    refused(&timed, &["cannot write", "none/times"]);
+}
+
+#[test]
+fn sweeps_refuse_flags_without_effect() {
+    let (folder, sweep) = sweep_folder(|sweep| sweep);
+    check(&["sweep", text(&sweep), "--dry-run", "--keep-states", "1"], 2, &["--keep-states has no effect", "guided"]);
+    check(&["sweep", text(&sweep), "--emit", "bash", "--until", "decided"], 2, &["--until <WHEN>", "cannot be used"]);
+    check(&["sweep", text(&sweep), "--end-servers", "--keep-states", "1"], 2, &["cannot be used"]);
+    let running = folder.path().join("running.toml");
+    let content = fs::read_to_string(&sweep).expect("a file").replace("[space]\nshapes = [\"1,1,2\", \"2,2,4\"]\n", "");
+    let content = content.replace("remeasure = 0\n", "[system]\nurl = \"http://localhost:9\"\n");
+    fs::write(&running, content).expect("a file");
+    check(&["sweep", text(&running), "--dry-run", "--until", "decided"], 2, &["--until has no effect", "at a URL"]);
+}
+
+#[test]
 fn bench_prints_the_fields_of_its_contract() {
     let arguments =
         ["bench", "--model-path", TARGET, "--batch-size", "1,3", "--input-len", "16", "--output-len", "12", "--json"];
     let lines = check(&arguments, 0, &[]).stdout;
     let objects: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(objects.iter().map(|one| one["batch_size"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(3)]);
+    assert_eq!(objects[0]["accept_length"], 1.0, "a round without drafts yields one token");
     for name in [
         "output_tokens_per_s",
         "tokens_per_s_per_user",

@@ -256,7 +256,7 @@ fn check_confidences(engine: &mut Engine, reference: &Reference, drafts: usize, 
         sampling: SamplingParams::default(),
     };
     let traces = engine.trace_positions(&[text], &[TreeShape::chain(drafts)], &mut |_| ControlFlow::Continue(()));
-    let traces = traces.expect("a trace").expect("no one cancelled");
+    let traces = traces.expect("a trace");
     let found = &traces[0].texts[0].positions[0].confidence;
     let near = |(found, expected): (&f32, &f64)| (1.0 / (1.0 + (-f64::from(*found)).exp()) - expected).abs() < 1e-4;
     assert!(found.len() == expected.len() && found.iter().zip(expected).all(near), "{found:?}, not {expected:?}");

@@ -147,6 +147,9 @@ fn rules_about_sglang_do_not_concern_a_server_of_spectune() {
         let reported = words(&spectune(folder.path(), arguments));
         assert!(reported.contains("runs spectune") && !reported.contains("this is what sglang"), "{reported}");
     }
+    // No one has the lines of the server's own launch.
+    let own = words(&spectune(folder.path(), &["lint", "--url", &served.url, "--resolved"]));
+    assert!(own.contains("given") && !own.contains("written at") && !own.contains(">:1:"), "{own}");
     let tune = ["tune", "--url", &served.url, "--input-len", "8", "--launch", "run.sh", "--out", "with", "--dry-run"];
     let reported = words(&spectune(folder.path(), &tune));
     assert!(reported.contains("runs spectune") && !reported.contains("SD090"), "{reported}");

@@ -18,6 +18,12 @@ use tuner::forecast::{
 const LARGEST_FILE: u64 = 64 << 20;
 /// Median output length, in tokens, if none is given.
 const MEDIAN_LENGTH: f64 = 1000.0;
+/// Largest output length, in tokens, if none is given.
+const LARGEST_LENGTH: usize = 16384;
+/// Tail of output lengths, if none is given.
+const TAIL: f64 = 1.0;
+/// Percentage of a rollout that counts, if none is given.
+const ALL: f64 = 100.0;
 /// Editors write it at the start of a file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -34,15 +40,16 @@ pub struct LoadFlags {
     /// is less
     #[arg(long, value_name = "N", conflicts_with = "lengths")]
     median_len: Option<f64>,
-    /// Tail of output lengths: standard deviation of their logarithm; 0 for equal lengths
-    #[arg(long, value_name = "S", default_value_t = 1.0, conflicts_with = "lengths")]
-    tail: f64,
-    /// Largest output length in tokens
-    #[arg(long, value_name = "N", default_value_t = 16384, conflicts_with = "lengths")]
-    max_len: usize,
-    /// Percentage of a rollout that must be done
-    #[arg(long, value_name = "P", default_value_t = 100.0, requires = "rollout")]
-    finish: f64,
+    /// Tail of output lengths: standard deviation of their logarithm, 0 for equal lengths; default:
+    /// 1
+    #[arg(long, value_name = "S", conflicts_with = "lengths")]
+    tail: Option<f64>,
+    /// Largest output length in tokens; default: 16384
+    #[arg(long, value_name = "N", conflicts_with = "lengths")]
+    max_len: Option<usize>,
+    /// Percentage of a rollout that must be done; default: 100
+    #[arg(long, value_name = "P")]
+    finish: Option<f64>,
     /// Requests that limit their drafts, as percentage:drafts, such as 25:0 for a quarter without
     /// speculation
     #[arg(long, value_name = "P:N")]
@@ -51,8 +58,8 @@ pub struct LoadFlags {
     /// acceptance depends on the context as in the trace; default: from a random place
     #[arg(long)]
     pub keep_contexts: bool,
-    /// Abort the rest of a rollout then, instead of letting it run on
-    #[arg(long, requires = "rollout")]
+    /// Abort the rest of a rollout when --finish is reached, instead of letting it run on
+    #[arg(long)]
     abort: bool,
 }
 
@@ -66,7 +73,7 @@ impl LoadFlags {
             return SimulationPlan::lengths(&read(path)?)
                 .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()));
         }
-        let Self { tail: sigma, max_len: most, .. } = *self;
+        let (sigma, most) = (self.tail.unwrap_or(TAIL), self.max_len.unwrap_or(LARGEST_LENGTH));
         if !(1..=LARGEST).contains(&most) {
             bail!("--max-len {most} is out of range, expected 1 to {LARGEST}");
         }
@@ -110,16 +117,38 @@ impl LoadFlags {
     /// # Errors
     /// When a number is impossible.
     pub fn rollout(&self) -> anyhow::Result<Option<(usize, usize, SendPattern)>> {
-        let Some(rollout) = &self.rollout else { return Ok(None) };
+        let Some(rollout) = &self.rollout else {
+            refuse_given(
+                &[("--finish", self.finish.is_some()), ("--abort", self.abort)],
+                "--rollout, of which a share can be enough",
+            )?;
+            return Ok(None);
+        };
         let parts =
             rollout.split_once('x').and_then(|(prompts, samples)| Some((prompts.parse().ok()?, samples.parse().ok()?)));
         let (prompts, samples): (usize, usize) = parts
             .filter(|(prompts, samples)| *prompts > 0 && *samples > 0)
             .with_context(|| format!("--rollout {rollout}: expected prompts x samples, such as 64x8"))?;
-        if !(self.finish > 0.0 && self.finish <= 100.0) {
-            bail!("--finish {}: expected a percentage above 0 and up to 100", self.finish);
+        let finish = self.finish.unwrap_or(ALL);
+        if !(finish > 0.0 && finish <= ALL) {
+            bail!("--finish {finish}: expected a percentage above 0 and up to 100");
         }
-        Ok(Some((prompts, samples, SendPattern::AtOnce { share: self.finish / 100.0, abort: self.abort })))
+        refuse_given(&[("--abort", self.abort && finish >= ALL)], "--finish below 100, or nothing is left to abort")?;
+        Ok(Some((prompts, samples, SendPattern::AtOnce { share: finish / ALL, abort: self.abort })))
+    }
+
+    /// The flags that say how requests differ, with whether they are given.
+    pub fn of_requests(&self) -> [(&'static str, bool); 8] {
+        [
+            ("--lengths", self.lengths.is_some()),
+            ("--median-len", self.median_len.is_some()),
+            ("--tail", self.tail.is_some()),
+            ("--max-len", self.max_len.is_some()),
+            ("--finish", self.finish.is_some()),
+            ("--abort", self.abort),
+            ("--limit-drafts", self.limit_drafts.is_some()),
+            ("--keep-contexts", self.keep_contexts),
+        ]
     }
 }
 
@@ -132,6 +161,17 @@ pub fn within(flag: &str, number: usize) -> anyhow::Result<()> {
         bail!("{flag} {number} is out of range, expected 1 to {LARGEST}");
     }
     Ok(())
+}
+
+/// Refuses flags that would change nothing. `given` are flags, with whether they are.
+///
+/// # Errors
+/// With the first one that is given, and with what it needs.
+pub fn refuse_given(given: &[(&str, bool)], needs: &str) -> anyhow::Result<()> {
+    match given.iter().find(|(_, given)| *given) {
+        Some((flag, _)) => bail!("{flag} has no effect here, so remove it: it needs {needs}"),
+        None => Ok(()),
+    }
 }
 
 /// A load that can run.
@@ -170,9 +210,9 @@ mod tests {
             rollout: None,
             lengths: None,
             median_len: Some(30.0),
-            tail: 1.0,
-            max_len: 400,
-            finish: 100.0,
+            tail: None,
+            max_len: Some(400),
+            finish: None,
             limit_drafts: None,
             keep_contexts: false,
             abort: false,
@@ -182,19 +222,39 @@ mod tests {
     #[test]
     fn lengths_that_no_output_has_are_refused_with_their_flag() {
         flags().lengths().expect("they are possible");
-        let equal = LoadFlags { median_len: Some(400.0), tail: 0.0, ..flags() };
+        let equal = LoadFlags { median_len: Some(400.0), tail: Some(0.0), ..flags() };
         equal.lengths().expect("all outputs are as long as allowed");
         let refused = |flags: LoadFlags, words: &str| {
             let found = flags.lengths().expect_err(words).to_string();
             assert!(found.contains(words), "{found}");
         };
-        refused(LoadFlags { max_len: 0, ..flags() }, "--max-len 0 is out of range, expected 1 to 1048576");
+        refused(LoadFlags { max_len: Some(0), ..flags() }, "--max-len 0 is out of range, expected 1 to 1048576");
         refused(LoadFlags { median_len: Some(0.0), ..flags() }, "--median-len 0");
         refused(LoadFlags { median_len: Some(401.0), ..flags() }, "--median-len 401 is above --max-len 400");
-        let short = LoadFlags { median_len: None, max_len: 50, ..flags() };
+        let short = LoadFlags { median_len: None, max_len: Some(50), ..flags() };
         short.lengths().expect("the usual median is lowered");
         for tail in [f64::INFINITY, f64::NAN, -1.0] {
-            refused(LoadFlags { tail, ..flags() }, "expected a finite number of at least 0");
+            refused(LoadFlags { tail: Some(tail), ..flags() }, "expected a finite number of at least 0");
+        }
+    }
+
+    #[test]
+    fn a_share_is_that_of_a_rollout_and_only_a_rest_is_aborted() {
+        let rollout = || LoadFlags { rollout: Some("4x2".into()), ..flags() };
+        let sent = |flags: LoadFlags| flags.rollout().map(|found| found.map(|(.., sent)| sent));
+        let at_once = |share, abort| Some(SendPattern::AtOnce { share, abort });
+        assert_eq!(sent(rollout()).expect("all of it"), at_once(1.0, false));
+        let part = || LoadFlags { finish: Some(50.0), abort: true, ..rollout() };
+        assert_eq!(sent(part()).expect("a part"), at_once(0.5, true));
+        assert_eq!(sent(flags()).expect("no rollout"), None);
+        for (wrong, words) in [
+            (LoadFlags { rollout: None, abort: false, ..part() }, "--finish has no effect"),
+            (LoadFlags { abort: true, ..flags() }, "--abort has no effect here, so remove it: it needs --rollout"),
+            (LoadFlags { abort: true, ..rollout() }, "it needs --finish below 100"),
+            (LoadFlags { finish: Some(100.0), ..part() }, "it needs --finish below 100"),
+        ] {
+            let found = sent(wrong).expect_err(words).to_string();
+            assert!(found.contains(words), "{found}");
         }
     }
 

@@ -67,10 +67,16 @@ pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
 /// As [`read_tuned`], for an export: with the rows for a mean context, if one is given.
 ///
 /// # Errors
-/// As [`read_tuned`].
+/// As [`read_tuned`], and for a context where no row has one.
 pub fn read_exported(path: &Path, context: Option<usize>) -> anyhow::Result<TunedFile> {
     let tuned = read_tuned(path)?;
     if let Some(context) = context {
+        if tuned.policy.iter().all(|row| row.max_context.is_none()) {
+            bail!(
+                "--context has no effect: no row of {} has a max_context, so its trees hold for all contexts; remove it",
+                path.display()
+            );
+        }
         return Ok(tuned.at_context(context));
     }
     if let Some(caveat) = tuned.export_caveat() {

@@ -78,7 +78,7 @@ pub struct Bench {
     /// the trees), over all repeats; `None` if the device drafts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall_ms: Option<Spread>,
-    /// Output tokens / rounds, including bonus tokens and the first token.
+    /// Output tokens / rounds, including bonus tokens and the first token; 1 without speculation.
     pub accept_length: f64,
     /// Output tokens per joule of the GPU over the measured repeats, prefill included; `None` if
     /// its driver does not tell the energy that it uses.
@@ -197,7 +197,9 @@ pub fn run(engine: &mut Engine, plan: &BenchPlan) -> Result<Bench, EngineError> 
         prefill_tokens_per_s: Spread::from_values(prefill.collect()).map_or(f64::NAN, |spread| spread.median),
         round_ms,
         stall_ms,
-        accept_length: tokens as f64 / request_rounds as f64,
+        // Without drafts a round yields one token, and the quotient would be above 1 by the first token,
+        // which the prefill yields.
+        accept_length: if shape.is_off() { 1.0 } else { tokens as f64 / request_rounds as f64 },
         tokens_per_joule: energy_j.map(|energy_j| tokens as f64 / energy_j),
         retractions,
         simulated: engine.options().makes_up_acceptance(),

@@ -307,8 +307,8 @@ impl Engine {
 
     /// What the draft would propose at every position of texts: one [`PositionTrace`] for each
     /// limit, from which the acceptance of every shape within it follows, wherever rounds start.
-    /// Only while idle; the prefix cache is cleared. `progress` may cancel it; the result is then
-    /// `None`.
+    /// Only while idle; the prefix cache is cleared. `progress` may cancel it; the result then has
+    /// the texts that are finished, which are the first ones.
     ///
     /// # Errors
     /// As [`replay`](Self::replay), and for drafts that are looked up in texts: what they find
@@ -318,7 +318,7 @@ impl Engine {
         texts: &[ReplayText],
         limits: &[TreeShape],
         progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
-    ) -> Result<Option<Vec<PositionTrace>>, EngineError> {
+    ) -> Result<Vec<PositionTrace>, EngineError> {
         let source = self.traced_draft(limits)?;
         replay::positions::run(self.scheduler.lend()?, source, texts, limits, progress)
     }

@@ -132,8 +132,7 @@ pub const COLUMNS: &[Column] = &[
         expendable: 1,
         optional: false,
         write: figures::quantity,
-        // Without speculation it is 1 by definition.
-        figure: |entry| value(entry.ranked.accept_length.filter(|_| !entry.is_off())),
+        figure: |entry| value(entry.ranked.accept_length),
     },
     Column {
         key: "round_ms",

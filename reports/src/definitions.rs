@@ -3,8 +3,7 @@
 use tuner::trials::configuration::TrialLoad;
 
 /// Definition of the accept length. Engines differ, so it is printed wherever the number is.
-pub const ACCEPT_LENGTH: &str =
-    "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); none without speculation";
+pub const ACCEPT_LENGTH: &str = "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); 1 without speculation, whose rounds yield one token";
 
 /// Definition of the throughput: the same in every table and file.
 pub const THROUGHPUT: &str =

@@ -21,7 +21,7 @@ use row::ExportRow;
 pub use tensorrt_llm::KEYS as TENSORRT_LLM_KEYS;
 
 use crate::{
-    engines::{NEWEST_SGLANG, NEWEST_VLLM, SLIME_PIN},
+    engines::{Engine, NEWEST_SGLANG, NEWEST_VLLM, SLIME_PIN},
     launch_file::LaunchFile,
     model::ModelFacts,
     text::{nearest, shortened},
@@ -136,6 +136,7 @@ pub fn export(
         exported.general.insert(0, note);
     }
     exported.general.extend(how_fp8_multiplies(tuning.launch.fp8_compute.as_deref(), form.engine()));
+    exported.general.extend(form.unknown_version(version_of));
     Ok(exported)
 }
 
@@ -174,12 +175,7 @@ impl Tuning {
     /// The version that a form is written for: the given one, else that of the measured engine,
     /// else the newest known. slime pins its own version of SGLang.
     pub fn version(&self, form: Form, given: Option<EngineVersion>) -> EngineVersion {
-        let newest = match form {
-            Form::Sglang | Form::SglangAdaptive => NEWEST_SGLANG,
-            Form::Slime => SLIME_PIN,
-            Form::Vllm => NEWEST_VLLM,
-            Form::TensorRtLlm => tensorrt_llm::READ,
-        };
+        let newest = if form == Form::Slime { SLIME_PIN } else { form.known_versions().1 };
         // slime pins its version of SGLang, whichever one was measured.
         let measured = self.measured.as_ref().filter(|_| form != Form::Slime);
         let measured = measured.and_then(|measured| {
@@ -282,6 +278,32 @@ impl Form {
             Self::Vllm => "vLLM",
             Self::TensorRtLlm => "TensorRT-LLM",
         }
+    }
+
+    /// The oldest and the newest version of the engine whose launches are known.
+    fn known_versions(self) -> (EngineVersion, EngineVersion) {
+        let (engine, newest) = match self {
+            Self::Sglang | Self::Slime | Self::SglangAdaptive => (Engine::Sglang, NEWEST_SGLANG),
+            Self::Vllm => (Engine::Vllm, NEWEST_VLLM),
+            Self::TensorRtLlm => return (tensorrt_llm::READ, tensorrt_llm::READ),
+        };
+        (engine.registered().versions().first().copied().unwrap_or(newest), newest)
+    }
+
+    /// The remark on a version that is outside of the known ones, as the linter has it for a newer
+    /// one.
+    fn unknown_version(self, version: EngineVersion) -> Option<String> {
+        let (oldest, newest) = self.known_versions();
+        let (differs, known) = match version {
+            _ if version > newest => (format!("newer than {newest}, the newest"), newest),
+            _ if version < oldest => (format!("older than {oldest}, the oldest"), oldest),
+            _ => return None,
+        };
+        let engine = self.engine();
+        Some(format!(
+            "{engine} {version} is {differs} that is known: flags may be other ones than those of {known}; check the \
+             number, or look for a newer version of spectune"
+        ))
     }
 
     /// The format's name on the command line.

@@ -62,6 +62,8 @@ pub struct Source {
     /// Number of characters before each block of bytes, so that columns in long lines are found
     /// without counting from 0.
     characters: Vec<usize>,
+    /// Whether someone can see its lines.
+    has_lines: bool,
 }
 
 /// Size in bytes of the blocks of [`Source::characters`].
@@ -87,7 +89,25 @@ impl Source {
             Some(here)
         });
         let characters = blocks.collect();
-        Self { name: name.into(), text, line_starts, characters }
+        Self { name: name.into(), text, line_starts, characters, has_lines: true }
+    }
+
+    /// As [`new`](Self::new), for a text that no one can see, such as a command made from a server's
+    /// answer: findings name its flags, not its lines.
+    pub fn unseen(name: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { has_lines: false, ..Self::new(name, text) }
+    }
+
+    /// Whether someone can see its lines.
+    pub fn has_lines(&self) -> bool {
+        self.has_lines
+    }
+
+    /// The flag at a place, with its values where it has a line of its own; `None` if there is none.
+    pub fn flag_at(&self, span: Span) -> Option<&str> {
+        let (_, line) = self.lines_around(Span::new(span.start, span.start), 0);
+        let line = self.slice(line).trim().trim_end_matches('\\').trim_end();
+        [line, self.slice(span).trim()].into_iter().find(|text| text.starts_with('-') && !text.contains('\n'))
     }
 
     /// The name that diagnostics print.

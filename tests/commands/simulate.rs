@@ -7,6 +7,8 @@ use tempfile::TempDir;
 use super::{EAGLE3, Ran, TARGET, check, text};
 
 const LOAD: [&str; 8] = ["--rollout", "8x4", "--median-len", "30", "--max-len", "400", "--draws", "2"];
+/// The load without the draws of a comparison.
+const COSTS_LOAD: &[&str] = LOAD.split_at(6).0;
 
 #[test]
 fn policies_are_simulated_from_accept_lengths_and_from_a_trace() {
@@ -105,14 +107,41 @@ fn numbers_that_no_load_has_are_refused_with_their_flag() {
 }
 
 #[test]
+fn flags_without_effect_are_refused_with_what_they_need() {
+    let lengths = ["simulate", "--accept-lengths", "1.7,2.2"];
+    let refused = |load: &[&str], flags: &[&str], needs: &str| {
+        let ran = check(&[&lengths[..], load, flags].concat(), 2, &[flags[0], needs]);
+        assert!(ran.stdout.is_empty(), "{}", ran.stdout);
+    };
+    let (closed, rollout) = (["--batch-size", "4"], ["--rollout", "4x2"]);
+    refused(&closed, &["--finish", "95"], "it needs --rollout");
+    refused(&closed, &["--abort"], "it needs --rollout");
+    refused(&closed, &["--burst", "2"], "it needs --request-rate");
+    refused(&rollout, &["--burst", "2"], "it needs --request-rate");
+    refused(&rollout, &["--abort"], "it needs --finish below 100");
+    refused(&rollout, &["--keep-contexts"], "it needs --trace");
+    refused(&rollout, &["--contexts", "9", "--policy", "fixed"], "it needs --policy batch-context");
+    refused(&rollout, &["--shapes", "1,1,2", "--policy", "sglang"], "such as --policy fixed");
+    refused(&["--arrivals", "none"], &["--requests", "9"], "cannot be used with");
+    for flags in [&["--finish", "95"][..], &["--draws", "9"], &["--policy", "fixed"], &["--mixed-prefill"]] {
+        refused(&["--against", "none"], flags, "cannot be used with");
+    }
+    for flags in [&["--policies-out", "x"][..], &["--draws", "9"], &["--policy", "fixed"], &["--mixed-prefill"]] {
+        let head = ["--speculative-algorithm", "DSPARK", "--export", "sglang-dspark"];
+        refused(&[&rollout[..], &head].concat(), flags, "without simulating any");
+    }
+}
+
+#[test]
 fn what_is_exported_is_that_of_the_draft_or_refused() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("exported.json");
     let export = |to: &str, more: &[&str], code: i32, words: &[&str]| -> Ran {
         let base = ["simulate", "--export", to, "--export-file", text(&file)];
-        check(&[&base[..], &LOAD, more].concat(), code, words)
+        let load = if to == "sglang-dspark" { COSTS_LOAD } else { &LOAD };
+        check(&[&base[..], load, more].concat(), code, words)
     };
-    let lengths = ["--accept-lengths", "1.9,2.7,3.3,3.7,4.0,4.2,4.3", "--policy", "fixed"];
+    let lengths = ["--accept-lengths", "1.9,2.7,3.3,3.7,4.0,4.2,4.3"];
     let block = ["--times", "llama-3.1-8b-block8-h200"];
     let head = ["--speculative-algorithm", "DSPARK"];
     let chain = ["--shapes", "7,1,8"];
@@ -141,8 +170,17 @@ fn what_is_exported_is_that_of_the_draft_or_refused() {
         "prefill_token_ms": 0}"#;
     fs::write(&costs, text_of_costs).expect("a file");
     let budget = [&traced[..], &["--times", text(&costs), "--policy", "budget"]].concat();
-    let refused = export("spectune", &budget, 2, &["no table that spectune's engine could follow"]);
-    assert!(!refused.stderr.contains("slime"), "{}", refused.stderr);
+    let refused = export("spectune", &budget, 2, &["--policy budget has no table that spectune's engine could follow"]);
+    assert!(!refused.stderr.contains("slime") && refused.stdout.is_empty(), "{}", refused.stderr);
+    let both = [&budget[..budget.len() - 1], &["budget,fixed"]].concat();
+    let other = "the chosen policy, budget 3,1,4, is not exported: it has no table that spectune's engine could follow";
+    export("spectune", &both, 0, &[other, "is the fastest, with"]);
+    let rows = fs::read_to_string(&file).expect("a file");
+    assert!(rows.contains("[[policy]]") && !rows.contains("row_budget"), "{rows}");
+    // The table of a block head changes by batch, which SGLang does not follow.
+    let table = [&lengths[..], &["--policy", "batch"], &head, &block].concat();
+    let refused = export("slime", &table, 2, &["no policy can be exported: batch: ", "not with DSPARK"]);
+    assert!(refused.stdout.is_empty(), "{}", refused.stdout);
 }
 
 /// A trace of a DSPARK head of two drafts, whose confidence head states three times the log-odds by
@@ -176,7 +214,7 @@ fn temperatures_are_written_where_the_trace_has_confidences() {
         "prefill_step_ms": 1, "prefill_token_ms": 0}"#;
     fs::write(&costs, block).expect("a file");
     let base = ["simulate", "--export", "sglang-dspark", "--export-file", text(&table), "--trace", text(&trace)];
-    let base = [&base[..], &["--times", text(&costs)], &LOAD].concat();
+    let base = [&base[..], &["--times", text(&costs)], COSTS_LOAD].concat();
     let given = [&base[..], &["--temperatures-file", text(&temperatures)]].concat();
     fs::write(&trace, confident_trace(2)).expect("a file");
     let ran = check(&given, 0, &["calibration error on 399 positions of other texts", "temperatures.json"]);

@@ -12,7 +12,7 @@ use crate::{
     statistics::{Interval, RangeKind, median, student::quantile_above},
     trials::{
         configuration::{Configuration, TrialLoad},
-        record::{Fingerprint, Measurement, Record},
+        record::{Fingerprint, Measurement, Record, leaves_too_few},
     },
 };
 
@@ -226,9 +226,14 @@ fn ratio(
 ) -> Result<Interval, String> {
     let value = |run: &RunSummary<'_>| {
         let own = run.records.iter().filter(|one| one.trial.load == load && one.trial.configuration == *configuration);
-        let trials = own.filter_map(Record::measurement).filter(|trial| trial.exclusion().is_none());
+        let (trials, stalled): (Vec<_>, Vec<_>) =
+            own.filter_map(Record::measurement).partition(|trial| trial.exclusion().is_none());
+        if leaves_too_few(stalled.len(), stalled.len() + trials.len()) {
+            return Err(format!("in {} half of the repeats of this or more stalled", run.name));
+        }
         // Runs differ by factors, so logarithms are compared; a value of 0 has none.
-        let values: Vec<f64> = trials.filter_map(|trial| figure.value(trial)).filter(|value| *value > 0.0).collect();
+        let values: Vec<f64> =
+            trials.into_iter().filter_map(|trial| figure.value(trial)).filter(|value| *value > 0.0).collect();
         median(values).map(f64::ln).ok_or_else(|| format!("{} did not measure this", run.name))
     };
     let values: Vec<f64> = older.iter().filter_map(|run| value(run).ok()).collect();

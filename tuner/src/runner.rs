@@ -97,7 +97,7 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
     let Some(seen) = drive(engine, &requests, &source, interrupted)? else { return Ok(TrialEnd::Interrupted) };
     let machine = watch.end(engine.gpu_state());
     let simulated = engine.options().simulated.is_some();
-    let figures = measurement::from_observations(&seen, objective, simulated)?;
+    let figures = measurement::from_observations(&seen, objective, simulated)?.of(&trial.configuration);
     Ok(TrialEnd::Measured(Box::new(Measurement { machine: Some(machine), ..figures })))
 }
 

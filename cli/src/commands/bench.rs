@@ -1,6 +1,7 @@
 //! `spectune bench`: benchmarks the engine on random prompts, and compares it with the floor of
 //! memory bandwidth and products.
 
+mod effects;
 mod loads;
 mod times;
 
@@ -89,23 +90,24 @@ pub struct Arguments {
     /// default: each of --shapes for all rounds
     #[arg(long, value_name = "FILE", requires = "simulate_acceptance", conflicts_with = "shapes")]
     policies: Option<PathBuf>,
-    /// Which draw of the requests to run, as `spectune simulate` numbers them
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    draw: u64,
+    /// Which draw of the requests to run, as `spectune simulate` numbers them; default: 0
+    #[arg(long, value_name = "N")]
+    draw: Option<u64>,
     /// Time rounds of --shapes at --batch-size and --contexts, and write models of their times for
     /// `spectune simulate --times`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["simulate_acceptance", "rollout"])]
     times_out: Option<PathBuf>,
     /// Contexts in tokens at which --times-out times rounds
-    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "times_out")]
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
     contexts: Vec<usize>,
-    /// Maximum number of points that --times-out times
-    #[arg(long, value_name = "N", default_value_t = 40, requires = "times_out")]
-    points: usize,
+    /// Maximum number of points that --times-out times; default: 40
+    #[arg(long, value_name = "N")]
+    points: Option<usize>,
     /// Repeats of each measurement, after one warm-up run and half a second; figures are medians.
-    /// Of a rollout or closed loop, after a few short requests, the repeat of median time is shown
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    repeats: usize,
+    /// Of a rollout or closed loop, after a few short requests, the repeat of median time is shown.
+    /// Default: 3
+    #[arg(long, value_name = "N")]
+    repeats: Option<usize>,
     /// Seed of the prompts
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
@@ -118,6 +120,9 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 }
+
+/// Repeats of a measurement, if none are given.
+const REPEATS: usize = 3;
 
 /// A shape, and its simulated accept length.
 #[derive(Clone, Copy, Debug)]
@@ -222,7 +227,7 @@ fn measure(
         for batch_size in &arguments.batch_size {
             let (Some(input_len), Some(output_len)) = (arguments.input_len, arguments.output_len) else { continue };
             let load = RandomBatch { batch_size: *batch_size, input_len, output_len, seed: arguments.seed };
-            let plan = BenchPlan { load, repeats: arguments.repeats, bandwidth, startup, shape_change };
+            let plan = BenchPlan { load, repeats: arguments.repeats(), bandwidth, startup, shape_change };
             let figures =
                 progress::waiting(&format!("measuring at batch {batch_size}"), |_| bench::run(engine, &plan))?;
             let line = if arguments.json {
@@ -244,22 +249,30 @@ impl Arguments {
     fn runs_loads(&self) -> bool {
         self.load.rollout.is_some() || self.requests_per_user.is_some()
     }
+
+    /// Repeats of each measurement.
+    fn repeats(&self) -> usize {
+        self.repeats.unwrap_or(REPEATS)
+    }
 }
 
 /// Checks the arguments before anything is loaded.
 fn check(arguments: &Arguments, options: &EngineOptions) -> anyhow::Result<()> {
     let simulates = options.simulated.is_some();
-    let given = [("--input-len", arguments.input_len), ("--output-len", arguments.output_len)];
+    let given = [
+        ("--input-len", arguments.input_len),
+        ("--output-len", arguments.output_len),
+        ("--repeats", arguments.repeats),
+        ("--requests-per-user", arguments.requests_per_user),
+        ("--points", arguments.points),
+    ];
     let counts = given.into_iter().filter_map(|(flag, count)| Some((flag, count?)));
     let sizes = arguments.batch_size.iter().map(|size| ("--batch-size", *size));
-    let repeats = std::iter::once(("--repeats", arguments.repeats));
-    for (flag, count) in sizes
-        .chain(counts)
-        .chain(repeats)
-        .chain(arguments.requests_per_user.map(|count| ("--requests-per-user", count)))
-    {
+    let contexts = arguments.contexts.iter().map(|context| ("--contexts", *context));
+    for (flag, count) in sizes.chain(counts).chain(contexts) {
         within(flag, count)?;
     }
+    effects::check(arguments)?;
     if simulates && !arguments.shapes.is_empty() {
         bail!("--simulate-accept-length has no effect with --shapes: append @L to each shape instead");
     }
@@ -296,8 +309,6 @@ fn row(figures: &Bench) -> String {
     let rate = format!("{output_tokens_per_s:.1} ({slowest:.1}–{fastest:.1})");
     let rounds = format!("{:.3} ({:.3}–{:.3})", round_ms.median, round_ms.min, round_ms.max);
     let accept = format!("{accept_length:.2}{}", if figures.simulated { "*" } else { " " });
-    let off = figures.shape == "none";
-    let accept = if off { "- ".to_owned() } else { accept };
     let floor = |floor: Option<f64>| floor.map_or_else(|| "-".into(), |floor| format!("{floor:.3}"));
     let (bytes, products) = (floor(figures.memory_floor_ms), floor(figures.compute_floor_ms));
     let share = figures.share_of_floor.map_or_else(|| "-".into(), |share| format!("{:.0}%", 100.0 * share));

@@ -152,11 +152,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if !arguments.json {
         summarise(&completions, simulated);
     }
-    if let (Some(path), true) = (&arguments.trace, unfinished.is_empty()) {
-        trace(&mut engine, path, &limits, &requests, &completions)?;
-    }
     if unfinished.is_empty() {
-        return Ok(Exit::Fine);
+        let Some(path) = &arguments.trace else { return Ok(Exit::Fine) };
+        let texts = texts(&requests, &completions)?;
+        let mut goes_on = || !interrupted.load(Ordering::Relaxed);
+        return trace(&mut engine, path, &limits, &texts, &mut goes_on);
     }
     let missing: Vec<String> = unfinished.iter().map(ToString::to_string).collect();
     terminal::note(&format!("interrupted; not finished, of {all} requests: {}", missing.join(", ")));
@@ -199,31 +199,47 @@ fn trace_limits(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<Tr
     Ok(limits)
 }
 
-/// Writes the traces of completed requests.
-fn trace(
-    engine: &mut Engine,
-    path: &Path,
-    limits: &[TreeShape],
-    requests: &[Request],
-    completions: &[Completion],
-) -> anyhow::Result<()> {
+/// The texts of completed requests that ran a round.
+fn texts(requests: &[Request], completions: &[Completion]) -> anyhow::Result<Vec<ReplayText>> {
     let texts = requests.iter().zip(completions).map(|(request, completion)| ReplayText::new(request, completion));
     // The first token comes from the prefill, so shorter outputs ran no round.
     let texts: Vec<ReplayText> = texts.filter(|text| text.output_tokens() > 1).collect();
     if texts.is_empty() {
         bail!("--trace: no output has a second token");
     }
-    let traces = engine.trace_positions(&texts, limits, &mut |_| ControlFlow::Continue(()))?.unwrap_or_default();
+    Ok(texts)
+}
+
+/// Makes and writes the traces of some texts. When `goes_on` returns false, it ends with the texts
+/// that are finished.
+fn trace(
+    engine: &mut Engine,
+    path: &Path,
+    limits: &[TreeShape],
+    texts: &[ReplayText],
+    goes_on: &mut dyn FnMut() -> bool,
+) -> anyhow::Result<Exit> {
+    let mut next = |_| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+    let traces = engine.trace_positions(texts, limits, &mut next)?;
+    let finished = traces.first().map_or(0, |trace| trace.texts.len());
+    if finished == 0 {
+        terminal::note("interrupted before the trace of an output was finished: no trace is written");
+        return Ok(Exit::Interrupted);
+    }
     traces::write(path, &traces)?;
-    let positions: usize = texts.iter().map(|text| text.output_tokens() - 1).sum();
-    terminal::note(&format!("trace of {positions} positions of {} outputs: {}", texts.len(), path.display()));
+    let positions: usize = texts[..finished].iter().map(|text| text.output_tokens() - 1).sum();
+    terminal::note(&format!("trace of {positions} positions of {finished} outputs: {}", path.display()));
     let confident = || traces.iter().flat_map(|trace| &trace.texts).flat_map(|text| &text.positions);
     if engine.draft_algorithm() == Some("DSPARK") && confident().all(|nodes| nodes.confidence.is_empty()) {
         terminal::note(
             "the trace has no confidences, from which temperatures are fitted: the head has no confidence head",
         );
     }
-    Ok(())
+    if finished < texts.len() {
+        terminal::note(&format!("interrupted; the trace has the first {finished} of {} outputs", texts.len()));
+        return Ok(Exit::Interrupted);
+    }
+    Ok(Exit::Fine)
 }
 
 fn request(arguments: &Arguments, input_ids: Vec<u32>, seed: u64) -> Request {
@@ -318,5 +334,48 @@ fn summarise(completions: &[Completion], simulated: bool) {
             tokens as f64 / rounds as f64,
             if simulated { ", simulated" } else { "" }
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::DeviceChoice;
+
+    use super::*;
+
+    #[test]
+    fn an_interrupted_trace_keeps_finished_texts_and_ends_with_its_own_code() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+        let mut engine = Engine::load(EngineOptions {
+            model_path: models.join("target"),
+            draft_model_path: Some(models.join("eagle3")),
+            context_length: Some(64),
+            device: DeviceChoice::Cpu,
+            ..EngineOptions::default()
+        })
+        .expect("the demo pair loads");
+        // 30 positions each, of which some hundred are expanded together.
+        let text = ReplayText {
+            tokens: (0..40).map(|at| 20 + at * 37 % 900).collect(),
+            prompt_tokens: 9,
+            sampling: SamplingParams::default(),
+        };
+        let (texts, limits) = (vec![text; 40], [TreeShape::chain(2)]);
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("trace.jsonl");
+        let mut ends_after = |calls: usize| {
+            let mut left = calls;
+            let mut goes_on = || {
+                left = left.saturating_sub(1);
+                left > 0
+            };
+            let exit = trace(&mut engine, &path, &limits, &texts, &mut goes_on).expect("it ends");
+            (exit, path.exists().then(|| traces::read(&path).expect("it is read")[0].texts.len()))
+        };
+        assert_eq!(ends_after(1), (Exit::Interrupted, None));
+        let part = (2..100).map(&mut ends_after).find(|(_, finished)| finished.is_some());
+        let (exit, finished) = part.expect("some calls are after a finished text");
+        assert!(exit == Exit::Interrupted && finished.is_some_and(|finished| finished < 40), "{finished:?}");
+        assert_eq!(ends_after(usize::MAX), (Exit::Fine, Some(40)));
     }
 }

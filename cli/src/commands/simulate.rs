@@ -33,7 +33,7 @@ use self::{
 };
 use crate::{
     exit::Exit,
-    load_flags::{self, LoadFlags, within},
+    load_flags::{self, LoadFlags, refuse_given, within},
     outputs::{self, NamedFile},
     terminal,
 };
@@ -71,6 +71,41 @@ speed-ups are medians over pairs, with quartiles. Ctrl-C ends it with the draws 
 Policies:
 ";
 
+/// Trees of contexts up to these have rows of their own, if none are given.
+const CONTEXTS: [usize; 3] = [2048, 8192, 32768];
+/// Draws, if none are given.
+const DRAWS: usize = 20;
+/// What a measured load says itself.
+const OF_LOADS: [&str; 27] = [
+    "rollout",
+    "lengths",
+    "median_len",
+    "tail",
+    "max_len",
+    "finish",
+    "limit_drafts",
+    "keep_contexts",
+    "abort",
+    "batch_size",
+    "request_rate",
+    "arrivals",
+    "burst",
+    "requests",
+    "prompt_len",
+    "shapes",
+    "policy",
+    "contexts",
+    "max_running_requests",
+    "max_total_tokens",
+    "max_new_tokens",
+    "cuda_graph_bs",
+    "mixed_prefill",
+    "draws",
+    "policies_out",
+    "export",
+    "export_file",
+];
+
 /// Compare policies (which tree runs when) on simulated requests, before anything is measured.
 #[derive(Debug, clap::Args)]
 #[command(after_help = after_help())]
@@ -100,10 +135,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", group = "sent", conflicts_with = "rollout")]
     arrivals: Option<PathBuf>,
     /// Requests that arrive together
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "request_rate")]
-    burst: usize,
+    #[arg(long, value_name = "N")]
+    burst: Option<usize>,
     /// Number of requests of a load that is not a rollout
-    #[arg(long, value_name = "N", default_value_t = 256, conflicts_with = "rollout")]
+    #[arg(long, value_name = "N", default_value_t = 256, conflicts_with_all = ["rollout", "arrivals"])]
     requests: usize,
     /// Tokens of each prompt
     #[arg(long, value_name = "N", default_value_t = 512)]
@@ -117,8 +152,9 @@ pub struct Arguments {
     policy: Vec<String>,
     #[command(flatten)]
     adaptive: AdaptiveFlags,
-    /// Largest contexts in tokens of the buckets of a table by batch and context
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2048,8192,32768")]
+    /// Largest contexts in tokens of the buckets of a table by batch and context; default:
+    /// 2048,8192,32768
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
     contexts: Vec<usize>,
     /// Maximum number of running requests
     #[arg(long, value_name = "N", default_value_t = 256)]
@@ -137,15 +173,15 @@ pub struct Arguments {
     /// Prefill prompts in the steps of running requests, as vLLM does
     #[arg(long)]
     mixed_prefill: bool,
-    /// Draws on which policies are judged; as many choose among them
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    draws: usize,
+    /// Draws on which policies are judged, and as many choose among them; default: 20
+    #[arg(long, value_name = "N")]
+    draws: Option<usize>,
     /// Write the policies with a table as a file that `spectune bench` can measure
     #[arg(long, value_name = "FILE")]
     policies_out: Option<PathBuf>,
     /// Simulate the loads that `spectune bench --simulate-acceptance … --json` has measured, with
     /// their policies, and print both beside each other
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["rollout", "batch_size", "request_rate", "arrivals"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_LOADS)]
     against: Option<PathBuf>,
     /// Print the chosen policy as flags for slime, or as the rows of a tuned file for spectune; or
     /// the flags with which SGLang budgets the rows of DSPARK by the time of steps
@@ -173,6 +209,7 @@ fn after_help() -> String {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     check(&arguments)?;
+    check_effects(&arguments)?;
     check_outputs(&arguments)?;
     let (drafts, times) = (drafts(&arguments)?, times(&arguments)?);
     if let Some(warning) = kinds::warning(drafts.algorithm(), &times) {
@@ -183,11 +220,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     let given = shapes(&arguments)?;
     let plan = plan(&arguments, drafts, times, &given)?;
-    match arguments.export {
+    let tables = match arguments.export {
         Some(Export::SglangDspark) => return export::dspark(&arguments, &plan, &given),
-        Some(Export::Slime) => export::check_algorithm(&plan)?,
-        Some(Export::Spectune) | None => {}
-    }
+        Some(to) => export::exportable(to, &plan)?,
+        None => Vec::new(),
+    };
     let Some(found) = simulated(&plan)? else {
         terminal::note(
             "interrupted before a draw was done for the choice and one for the judgement: there is no result",
@@ -207,7 +244,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         terminal::print(&report::report(&found))?;
     }
     if let Some(to) = arguments.export {
-        exported(to, &arguments, &plan, &found)?;
+        exported(to, &arguments, &plan, &found, &tables)?;
     }
     if found.interrupted {
         terminal::note(&format!("interrupted; the result is that of {} of {} draws", found.study.draws, plan.draws));
@@ -228,9 +265,9 @@ fn simulated(plan: &SimulationPlan) -> anyhow::Result<Option<SimulationReport>> 
 /// Checks the numbers of the command line.
 fn check(arguments: &Arguments) -> anyhow::Result<()> {
     within("--prompt-len", arguments.prompt_len)?;
-    within("--draws", arguments.draws)?;
+    arguments.draws.map_or(Ok(()), |draws| within("--draws", draws))?;
     within("--max-running-requests", arguments.max_running_requests)?;
-    within("--burst", arguments.burst)?;
+    arguments.burst.map_or(Ok(()), |burst| within("--burst", burst))?;
     within("--requests", arguments.requests)?;
     let lists = [("--cuda-graph-bs", &arguments.cuda_graph_bs), ("--contexts", &arguments.contexts)];
     for (flag, numbers) in lists {
@@ -257,6 +294,39 @@ fn check(arguments: &Arguments) -> anyhow::Result<()> {
         bail!("--speculative-algorithm {name}: expected one of {}", known().join(", "));
     }
     Ok(())
+}
+
+/// Refuses flags without effect on what is simulated.
+fn check_effects(arguments: &Arguments) -> anyhow::Result<()> {
+    let Arguments { load, shapes, policy, contexts, draws, .. } = arguments;
+    if arguments.export == Some(Export::SglangDspark) {
+        let of_policies = [
+            ("--policy", !policy.is_empty()),
+            ("--policies-out", arguments.policies_out.is_some()),
+            ("--draws", draws.is_some()),
+            ("--contexts", !contexts.is_empty()),
+            ("--max-total-tokens", arguments.max_total_tokens.is_some()),
+            ("--cuda-graph-bs", !arguments.cuda_graph_bs.is_empty()),
+            ("--mixed-prefill", arguments.mixed_prefill),
+        ];
+        refuse_given(
+            &of_policies,
+            "policies, and --export sglang-dspark writes costs of steps without simulating any",
+        )?;
+    }
+    refuse_given(&[("--burst", arguments.burst.is_some() && arguments.request_rate.is_none())], "--request-rate")?;
+    refuse_given(
+        &[("--keep-contexts", load.keep_contexts && arguments.trace.is_none())],
+        "--trace, since accept lengths are the same at all contexts",
+    )?;
+    let runs_one_of = |names: &[&str]| policy.is_empty() || policy.iter().any(|name| names.contains(&name.as_str()));
+    refuse_given(
+        &[("--contexts", !contexts.is_empty() && !runs_one_of(&["batch-context"]))],
+        "--policy batch-context, whose table has rows by context",
+    )?;
+    let of_shapes = ["fixed", "batch", "batch-context", "vllm-schedule", "budget"];
+    let is_unused = !shapes.is_empty() && arguments.export != Some(Export::SglangDspark) && !runs_one_of(&of_shapes);
+    refuse_given(&[("--shapes", is_unused)], "a policy that chooses among shapes, such as --policy fixed")
 }
 
 /// Checks the files that would be written, before anything is simulated.
@@ -307,6 +377,7 @@ fn plan(
         (given, _) => given.to_vec(),
     };
     let load = load(arguments)?;
+    let contexts = if arguments.contexts.is_empty() { &CONTEXTS } else { arguments.contexts.as_slice() };
     let most = arguments.max_running_requests;
     let capture_sizes = match arguments.cuda_graph_bs.as_slice() {
         [] => schemas::defaults::default_capture_sizes(most),
@@ -333,8 +404,8 @@ fn plan(
         limits,
         load,
         setup,
-        contexts: arguments.contexts.iter().map(|bound| *bound as f64).collect(),
-        draws: arguments.draws,
+        contexts: contexts.iter().map(|bound| *bound as f64).collect(),
+        draws: arguments.draws.unwrap_or(DRAWS),
         policies: arguments.policy.clone(),
         adaptive: arguments.adaptive.launch()?,
     })
@@ -373,7 +444,7 @@ fn load(arguments: &Arguments) -> anyhow::Result<Load> {
         if !(rate.is_finite() && rate > 0.0) {
             bail!("--request-rate must be above 0");
         }
-        SendPattern::Open { rate, burst: arguments.burst }
+        SendPattern::Open { rate, burst: arguments.burst.unwrap_or(1) }
     } else if let Some(path) = &arguments.arrivals {
         let seconds = SimulationPlan::arrivals(&load_flags::read(path)?)
             .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;

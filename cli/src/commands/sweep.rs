@@ -15,7 +15,7 @@ use engine::{DeviceChoice, EngineError};
 use schemas::{
     kind::FileKind,
     quoting::quoted,
-    sweep::{SweepFile, Until},
+    sweep::{StrategyName, SweepFile, Until},
     text::Source,
     toml_file::FieldError,
     version::EngineVersion,
@@ -32,7 +32,9 @@ use self::progress::Bar;
 use crate::{
     commands::{report, running, supervise},
     exit::{self, Exit},
-    interrupt, results_folder, setup, sweep_inputs, terminal,
+    interrupt,
+    load_flags::refuse_given,
+    results_folder, setup, sweep_inputs, terminal,
     wrong_file::WrongFile,
 };
 
@@ -57,6 +59,9 @@ _STEP), in a Kubernetes Indexed Job from JOB_COMPLETION_INDEX and SPECTUNE_SHARD
 
 --emit submits nothing. Each task of the job resumes its shard, and the last step merges them.";
 
+/// Disk space for hidden states in GiB, if none is given.
+const KEEP_STATES: u64 = 4;
+
 /// Measure configurations on a workload and find the fastest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -72,7 +77,7 @@ pub struct Arguments {
     /// When repeats end: repeats (after search.repeats) or decided (when it is decided whether
     /// speculation pays and what to run, within search.seconds and search.trials); overrides the
     /// sweep file
-    #[arg(long, value_name = "WHEN")]
+    #[arg(long, value_name = "WHEN", conflicts_with = "emit")]
     until: Option<Until>,
     /// Print the plan and the number of trials, and estimate the duration from a few short batches,
     /// without sweeping
@@ -87,7 +92,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SCHEDULER", conflicts_with_all = ["resume", "dry_run", "shard"])]
     emit: Option<JobScheduler>,
     /// Stop servers that a killed sweep of the folder left running, without measuring
-    #[arg(long, conflicts_with_all = ["resume", "dry_run", "emit"])]
+    #[arg(long, conflicts_with_all = ["resume", "dry_run", "emit", "until", "device", "tp_size", "keep_states"])]
     end_servers: bool,
     /// Number of shards in the job file (default: the number of configurations, at most 8; for
     /// bash, the number of GPUs)
@@ -101,9 +106,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "emit")]
     tp_size: Option<u8>,
     /// Guided search: maximum disk space in GiB for the target's hidden states (states.bin next to
-    /// the journal), from which acceptance can be recomputed without the target; 0 keeps none
-    #[arg(long, value_name = "GIB", default_value_t = 4)]
-    keep_states: u64,
+    /// the journal), from which acceptance can be recomputed without the target; 0 keeps none.
+    /// Default: 4
+    #[arg(long, value_name = "GIB", conflicts_with = "emit")]
+    keep_states: Option<u64>,
 }
 
 /// Runs the command.
@@ -127,6 +133,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return end_servers(&arguments);
     }
     let folder = schemas::paths::folder_of(&arguments.sweep);
+    check_effects(&arguments, &file)?;
     if file.system.url.is_some() {
         return at_url(file, &folder, &source, &arguments);
     }
@@ -142,7 +149,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         dry_run: arguments.dry_run,
         shard,
         device: arguments.device,
-        keep_states: arguments.keep_states.saturating_mul(1 << 30),
+        keep_states: arguments.keep_states.unwrap_or(KEEP_STATES).saturating_mul(1 << 30),
         again,
         words: str::to_owned,
         check_version: None,
@@ -151,6 +158,18 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         [] => measure(job).map(|measured| measured.exit),
         _ => workloads::measure_each(&job),
     }
+}
+
+/// Refuses flags without effect on what the file measures.
+fn check_effects(arguments: &Arguments, file: &SweepFile) -> anyhow::Result<()> {
+    let Arguments { until, device, tp_size, keep_states, .. } = arguments;
+    if file.system.url.is_some() {
+        let of_starts =
+            [("--until", until.is_some()), ("--device", device.is_some()), ("--tp-size", tp_size.is_some())];
+        refuse_given(&of_starts, "an engine that the sweep starts, and a server at a URL is measured as it is")?;
+    }
+    let is_guided = file.search.strategy == StrategyName::Guided && file.system.url.is_none();
+    refuse_given(&[("--keep-states", keep_states.is_some() && !is_guided)], "search.strategy = \"guided\"")
 }
 
 /// A sweep with everything that a command line says of it.

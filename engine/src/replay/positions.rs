@@ -48,7 +48,7 @@ pub(crate) fn run(
     texts: &[ReplayText],
     limits: &[TreeShape],
     progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
-) -> Result<Option<Vec<PositionTrace>>, EngineError> {
+) -> Result<Vec<PositionTrace>, EngineError> {
     let nodes = backend.cost().nodes;
     let lists = limits.iter().map(|limit| largest(*limit, nodes)).collect::<Result<Vec<_>, _>>()?;
     texts.iter().enumerate().try_for_each(|(at, text)| check(backend, at, text))?;
@@ -67,12 +67,15 @@ pub(crate) fn run(
         let mut group = TextGroup::open(backend, texts, first, limits, None)?;
         let found = group.positions(&lists, &mut reported);
         let closed = group.close();
-        let Some(found) = found? else { return closed.map(|()| None) };
+        let (found, goes_on) = found?;
         closed?;
         first += found.first().map_or(texts.len(), Vec::len);
         traces.iter_mut().zip(found).for_each(|(trace, texts)| trace.texts.extend(texts));
+        if goes_on.is_break() {
+            break;
+        }
     }
-    Ok(Some(traces))
+    Ok(traces)
 }
 
 #[cfg(test)]
@@ -99,10 +102,9 @@ mod tests {
         requests.iter().zip(&completions).map(|(request, completion)| ReplayText::new(request, completion)).collect()
     }
 
-    #[test]
-    fn every_shape_within_a_trace_accepts_what_a_replay_counts() {
+    fn engine() -> Engine {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
-        let mut engine = Engine::load(EngineOptions {
+        Engine::load(EngineOptions {
             model_path: models.join("target"),
             draft_model_path: Some(models.join("eagle3")),
             policy: ShapePolicy::fixed(TreeShape::OFF),
@@ -110,11 +112,43 @@ mod tests {
             device: DeviceChoice::Cpu,
             ..EngineOptions::default()
         })
-        .expect("the demo pair loads");
+        .expect("the demo pair loads")
+    }
+
+    #[test]
+    fn a_cancelled_trace_has_the_texts_that_are_finished_and_frees_the_slots() {
+        let mut engine = engine();
+        let four = texts(&mut engine);
+        // 16 texts of 23 positions fill more than one step of expansion.
+        let texts: Vec<ReplayText> = (0..4).flat_map(|_| four.clone()).collect();
+        let limits: Vec<TreeShape> = ["2,1,3", "2,2,4"].iter().map(|text| text.parse().expect("a shape")).collect();
+        let mut traced = |cancel_at: usize| {
+            let stop = |progress: ReplayProgress| match progress.walked {
+                walked if walked > 0 && walked >= cancel_at => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            };
+            engine.trace_positions(&texts, &limits, &mut { stop }).expect("it ends")
+        };
+        let whole = traced(usize::MAX);
+        assert!(whole.iter().all(|trace| trace.texts.len() == texts.len()));
+        let part = traced(1);
+        let finished = part[0].texts.len();
+        assert!((1..texts.len()).contains(&finished), "{finished}");
+        for (part, whole) in part.iter().zip(&whole) {
+            assert_eq!(part.texts, whole.texts[..finished]);
+            assert_eq!(part.check(), Ok(()));
+        }
+        let none = engine.trace_positions(&texts, &limits, &mut |_| ControlFlow::Break(())).expect("it ends");
+        assert!(none.len() == 2 && none.iter().all(|trace| trace.texts.is_empty()));
+    }
+
+    #[test]
+    fn every_shape_within_a_trace_accepts_what_a_replay_counts() {
+        let mut engine = engine();
         let texts = texts(&mut engine);
         let limits: Vec<TreeShape> = ["5,1,6", "4,3,12"].iter().map(|text| text.parse().expect("a shape")).collect();
         let traces = engine.trace_positions(&texts, &limits, &mut |_| ControlFlow::Continue(()));
-        let traces = traces.expect("they are traced").expect("no one cancelled");
+        let traces = traces.expect("they are traced");
         let shapes = ["1,1,2", "3,1,4", "5,1,6", "1,3,4", "2,3,4", "3,3,9", "4,3,12"];
         let shapes: Vec<TreeShape> = shapes.iter().map(|text| text.parse().expect("a shape")).collect();
         let replayed = engine.replay(&texts, &shapes, &mut |_| ControlFlow::Continue(()));

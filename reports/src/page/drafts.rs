@@ -70,7 +70,7 @@ fn rows(race: &Race) -> Vec<Vec<Cell>> {
             Cell::text(names::short(&entry.ranked.configuration)),
             Cell::number(entry.ranked.output_tokens_per_s.map(|rate| rate.median), figures::quantity),
             Cell::number(entry.ranked.speedup.map(|ratio| ratio.median), figures::ratio),
-            Cell::number(entry.ranked.accept_length.filter(|_| !entry.is_off()), figures::quantity),
+            Cell::number(entry.ranked.accept_length, figures::quantity),
             Cell::text(columns::badges(entry).join(", ")),
         ]
     };

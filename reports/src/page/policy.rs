@@ -15,7 +15,7 @@ pub fn table(section: &Section<'_>) -> Option<PartTable> {
             Cell::text(race.verdict.words()),
             Cell::number(winner.ranked.speedup.map(|speedup| speedup.median), figures::ratio),
             Cell::number(race.over_default.map(|ratio| ratio.median), figures::ratio),
-            Cell::number(winner.ranked.accept_length.filter(|_| !winner.is_off()), figures::quantity),
+            Cell::number(winner.ranked.accept_length, figures::quantity),
         ])
     };
     differ.then(|| {

@@ -505,6 +505,7 @@ mod tests {
     mod documents;
     mod pasted;
     mod published;
+    mod ray;
     mod scripts;
     mod toml;
     mod written;

@@ -1,4 +1,5 @@
-//! One line per finding: `file:line:column: severity[CODE] message`.
+//! One line per finding: `file:line:column: severity[CODE] message`; without line and column if the
+//! text cannot be seen.
 
 use std::fmt::Write;
 
@@ -10,15 +11,14 @@ pub(super) fn render(findings: &[Findings<'_>]) -> String {
         for diagnostic in *diagnostics {
             let place = source.position(diagnostic.span.start);
             let message = diagnostic.message.replace('\n', " ");
-            let _ = writeln!(
-                text,
-                "{}:{}:{}: {}[{}] {message}",
-                source.name(),
-                place.line,
-                place.column,
-                diagnostic.severity.word(),
-                diagnostic.code,
-            );
+            let (severity, code) = (diagnostic.severity.word(), diagnostic.code);
+            let _ = match source.has_lines() {
+                true => {
+                    let (line, column) = (place.line, place.column);
+                    writeln!(text, "{}:{line}:{column}: {severity}[{code}] {message}", source.name())
+                }
+                false => writeln!(text, "{}: {severity}[{code}] {message}", source.name()),
+            };
         }
     }
     text

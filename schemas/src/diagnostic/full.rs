@@ -34,6 +34,13 @@ fn groups<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Vec<Group<'a>> 
         Severity::Warning => Level::WARNING,
         Severity::Info => Level::INFO,
     };
+    let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code);
+    if !source.has_lines() {
+        let mut elements: Vec<Element<'a>> = vec![Origin::path(source.name()).into()];
+        elements.extend(flags(source, diagnostic).into_iter().map(|flag| Level::NOTE.message(flag).into()));
+        elements.extend(remarks(diagnostic));
+        return vec![title.elements(elements)];
+    }
     let primary = source.clamp(diagnostic.span);
     let near = |span: &Span| span.start.abs_diff(primary.start) < EXCERPT && span.end.abs_diff(primary.end) < EXCERPT;
     let related: Vec<(Span, &str)> = diagnostic
@@ -62,14 +69,27 @@ fn groups<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Vec<Group<'a>> 
         Origin::path(source.name()).line(position.line).char_column(position.column).into()
     };
     let mut elements = vec![place];
-    elements.extend(diagnostic.notes.iter().map(|note| Level::NOTE.message(note.as_str()).into()));
-    if let Some(help) = &diagnostic.help {
-        elements.push(Level::HELP.message(help.as_str()).into());
-    }
-    let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code);
+    elements.extend(remarks(diagnostic));
     let mut groups = vec![title.elements(elements)];
     groups.extend(patch(source, diagnostic));
     groups
+}
+
+/// The notes and the help.
+fn remarks<'a>(diagnostic: &'a Diagnostic) -> impl Iterator<Item = Element<'a>> {
+    let notes = diagnostic.notes.iter().map(|note| Level::NOTE.message(note.as_str()).into());
+    notes.chain(diagnostic.help.iter().map(|help| Level::HELP.message(help.as_str()).into()))
+}
+
+/// The flags of a finding in a text whose lines cannot be seen, with what is said of each.
+fn flags(source: &Source, diagnostic: &Diagnostic) -> Vec<String> {
+    let related = diagnostic.related.iter().map(|related| (related.span, related.label.as_str()));
+    let places = std::iter::once((diagnostic.span, diagnostic.label.as_str())).chain(related);
+    let flag = |(span, label): (Span, &str)| {
+        let flag = starred(source.flag_at(source.clamp(span))?);
+        Some(if label.is_empty() { format!("`{flag}`") } else { format!("`{flag}`: {label}") })
+    };
+    places.filter_map(flag).collect()
 }
 
 /// Whether a part of the text is short enough to be shown.

@@ -1,11 +1,15 @@
 //! A list of objects, one per finding: `code`, `name`, `severity`, `message`, `file`, `line`,
 //! `column`, `end_line`, `end_column`, `help`, `fix`, `url`. Lines and columns count from one,
-//! columns in characters; the end is exclusive.
+//! columns in characters; the end is exclusive. Places and fixes are null in a text that cannot be
+//! seen, where `flag` is the flag of the finding.
 
 use serde_json::{Value as Json, json};
 
 use super::{Diagnostic, Findings, Safety};
-use crate::text::{Source, Span};
+use crate::{
+    secrets::starred,
+    text::{Source, Span},
+};
 
 pub(super) fn render(findings: &[Findings<'_>]) -> String {
     let list: Vec<Json> = findings
@@ -19,18 +23,21 @@ pub(super) fn render(findings: &[Findings<'_>]) -> String {
 
 fn object(source: &Source, diagnostic: &Diagnostic) -> Json {
     let (start, end) = ends(source, diagnostic.span);
-    json!({
+    let seen = source.has_lines();
+    let place = |number: usize| seen.then_some(number);
+    let flag = source.flag_at(source.clamp(diagnostic.span)).filter(|_| !seen).map(starred);
+    let mut object = json!({
         "code": diagnostic.code,
         "name": diagnostic.name,
         "severity": diagnostic.severity.word(),
         "message": diagnostic.message,
         "file": source.name(),
-        "line": start.line,
-        "column": start.column,
-        "end_line": end.line,
-        "end_column": end.column,
+        "line": place(start.line),
+        "column": place(start.column),
+        "end_line": place(end.line),
+        "end_column": place(end.column),
         "help": diagnostic.help,
-        "fix": diagnostic.fix.as_ref().map(|fix| json!({
+        "fix": diagnostic.fix.as_ref().filter(|_| seen).map(|fix| json!({
             "description": fix.description,
             "safety": match fix.safety { Safety::Safe => "safe", Safety::Unsafe => "unsafe" },
             "edits": fix.edits.iter().map(|edit| {
@@ -47,7 +54,11 @@ fn object(source: &Source, diagnostic: &Diagnostic) -> Json {
         // The pages of the rules are not published anywhere yet: `spectune explain CODE` prints
         // them.
         "url": Json::Null,
-    })
+    });
+    if !seen {
+        object["flag"] = json!(flag);
+    }
+    object
 }
 
 fn ends(source: &Source, span: Span) -> (crate::text::Position, crate::text::Position) {

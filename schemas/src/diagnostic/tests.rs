@@ -61,6 +61,42 @@ fn for_a_reader() {
 }
 
 #[test]
+fn a_text_that_cannot_be_seen_has_flags_and_no_lines() {
+    let command = "python3 -m sglang.launch_server \\\n  --model-path m \\\n  --mem-fraction-static 1.7\n";
+    let source = Source::unseen("<http://localhost:30000>", command);
+    let found = [
+        Diagnostic {
+            span: span(command, "1.7"),
+            label: "out of range".into(),
+            related: vec![Related { span: span(command, "--model-path"), label: "its target".into() }],
+            notes: Vec::new(),
+            ..finding()
+        },
+        Diagnostic { span: span(command, "python3"), related: Vec::new(), ..finding() },
+    ];
+    let rendered = |format| render(&[Findings { source: &source, diagnostics: &found }], format, false);
+    insta::assert_snapshot!(rendered(Format::Full), @r"
+    warning[SD023]: with topk 1 sglang runs 4 draft tokens, not 24
+    --> <http://localhost:30000>
+     = note: `--mem-fraction-static 1.7`: out of range
+     = note: `--model-path m`: its target
+     = help: write `--sglang-speculative-num-draft-tokens 4`
+
+    warning[SD023]: with topk 1 sglang runs 4 draft tokens, not 24
+    --> <http://localhost:30000>
+     = note: 100% of the drafts, verified: a chain
+     = help: write `--sglang-speculative-num-draft-tokens 4`
+    ");
+    let line = "<http://localhost:30000>: warning[SD023] with topk 1 sglang runs 4 draft tokens, not 24\n";
+    assert_eq!(rendered(Format::Concise), line.repeat(2));
+    let list: Vec<serde_json::Value> = serde_json::from_str(&rendered(Format::Json)).expect("JSON");
+    for name in ["line", "column", "end_line", "end_column", "fix"] {
+        assert!(list[0][name].is_null() && list[0].get(name).is_some(), "{name}");
+    }
+    assert_eq!((list[0]["flag"].as_str(), list[1]["flag"].as_str()), (Some("--mem-fraction-static 1.7"), None));
+}
+
+#[test]
 fn one_line_a_finding() {
     insta::assert_snapshot!(rendered(Format::Concise), @"run, slime.sh:4:42: warning[SD023] with topk 1 sglang runs 4 draft tokens, not 24");
 }

@@ -7,7 +7,12 @@ use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    Setup, SimulatedWorkload, drafts::Drafts, figures::Figures, load::Load, plan::NamedTable, simulate_policy,
+    Setup, SimulatedWorkload,
+    drafts::Drafts,
+    figures::Figures,
+    load::Load,
+    plan::{NamedTable, SimulatedRow},
+    simulate_policy,
     times::StepTimes,
 };
 use crate::{
@@ -118,7 +123,7 @@ impl Policies {
             return Err("it contains no policy".into());
         }
         for (at, policy) in found.policies.iter().enumerate() {
-            policy.table().map_err(|error| format!("the policy {}: {error}", policy.name))?;
+            check_table(policy)?;
             // Measured lines name their policy.
             if found.policies[..at].iter().any(|one| one.name == policy.name) {
                 return Err(format!("two policies are named {}", policy.name));
@@ -126,6 +131,27 @@ impl Policies {
         }
         Ok(found)
     }
+}
+
+/// Checks that every row of a policy's table can hold for some round, and no two for the same one.
+fn check_table(policy: &NamedTable) -> Result<(), String> {
+    let wrong = |reason: String| format!("the policy {}: {reason}", policy.name);
+    policy.table().map_err(|error| wrong(error.to_string()))?;
+    for (at, row) in policy.rows.iter().enumerate() {
+        let SimulatedRow { batch, context, .. } = *row;
+        if batch == 0 {
+            return Err(wrong(format!("row {} holds up to a batch of 0 requests, expected at least 1", at + 1)));
+        }
+        if let Some(context) = context.filter(|context| !(context.is_finite() && *context >= 1.0)) {
+            let reason = format!("row {} holds up to a context of {context} tokens, expected at least 1", at + 1);
+            return Err(wrong(reason));
+        }
+        if let Some(other) = policy.rows[..at].iter().position(|other| (other.batch, other.context) == (batch, context))
+        {
+            return Err(wrong(format!("rows {} and {} hold for the same batch and context", other + 1, at + 1)));
+        }
+    }
+    Ok(())
 }
 
 /// Reads measured runs, one per line.
@@ -141,7 +167,8 @@ pub fn read_runs(path: &Path) -> Result<Vec<MeasuredRun>, TunerError> {
             reason: format!("line {}: {reason}; {WRITTEN_BY}", at + 1),
         };
         let run: MeasuredRun = current(line).map_err(wrong)?;
-        run.load.check().and_then(|()| run.figures.check()).map_err(wrong)?;
+        let checked = check_table(&run.policy).and_then(|()| run.load.check()).and_then(|()| run.figures.check());
+        checked.map_err(wrong)?;
         Ok(run)
     };
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -210,7 +237,6 @@ mod tests {
     use crate::forecast::{
         figures::RoundGroup,
         load::SendPattern,
-        plan::SimulatedRow,
         rollout::{OutputLengths, Rollout},
     };
 
@@ -279,5 +305,32 @@ mod tests {
         let mut instant = run();
         instant.figures.rounds[0].ms = 0.0;
         refused(&[instant], "line 1: rounds of a batch");
+    }
+
+    #[test]
+    fn rows_of_policies_hold_for_batches_and_contexts_that_exist() {
+        let row = |batch, context| SimulatedRow { batch, context, shape: TreeShape::chain(1) };
+        let policies = |rows: &[SimulatedRow]| {
+            let policies = vec![NamedTable { name: "table".into(), rows: rows.to_vec() }];
+            Policies::parse(&serde_json::to_string(&Policies { format: FORMAT, policies }).expect("data"))
+        };
+        policies(&[row(8, Some(512.0)), row(8, None), row(16, Some(512.0)), row(16, None)]).expect("they hold");
+        for (rows, words) in [
+            (vec![row(0, None)], "row 1 holds up to a batch of 0"),
+            (vec![row(8, None), row(9, Some(-1.0))], "row 2 holds up to a context of -1 tokens"),
+            (vec![row(8, Some(0.0)), row(8, None)], "row 1 holds up to a context of 0 tokens"),
+            (vec![row(8, None), row(8, None)], "rows 1 and 2 hold for the same"),
+            (vec![], "no row"),
+        ] {
+            let found = policies(&rows).expect_err(words);
+            assert!(found.contains("the policy table") && found.contains(words), "{found}");
+        }
+        let never = MeasuredRun { policy: NamedTable { rows: vec![row(8, Some(f64::NAN))], ..run().policy }, ..run() };
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("measured.jsonl");
+        // A number that is none is written as null, which is the last bucket.
+        std::fs::write(&path, serde_json::to_string(&never).expect("data")).expect("writable");
+        assert_eq!(read_runs(&path).expect("it is read")[0].policy.rows[0].context, None);
+        assert!(check_table(&never.policy).expect_err("no number").contains("a context of NaN tokens"));
     }
 }

@@ -33,8 +33,8 @@ use crate::{
     trials::{
         configuration::{Configuration, TrialLoad},
         record::{
-            CandidateRole, Exclusion, Measurement, Record, Trial, TrialOrigin, TrialSpread, VALUES_FOR_P90,
-            VALUES_FOR_P99,
+            ACCEPT_LENGTH_OFF, CandidateRole, Exclusion, Measurement, Record, Trial, TrialOrigin, TrialSpread,
+            VALUES_FOR_P90, VALUES_FOR_P99, leaves_too_few,
         },
     },
 };
@@ -470,8 +470,14 @@ fn is_baseline(trials: &[RankedPlace<'_>]) -> bool {
 /// The trials that count in each block, by configuration.
 type Cells<'a> = Vec<Vec<Vec<&'a Record>>>;
 
+/// Whether half of a configuration's repeats or more stalled, so that it cannot be compared.
+fn is_mostly_stalled(trials: &[RankedPlace<'_>]) -> bool {
+    let figures = || trials.iter().filter_map(|one| one.record.measurement());
+    leaves_too_few(figures().filter(|one| one.exclusion().is_some()).count(), figures().count())
+}
+
 /// The trials that count in each block: the ones with a score that are not excluded by themselves,
-/// the first of each repeat.
+/// the first of each repeat; none of a configuration whose repeats mostly stalled.
 fn cells<'a>(race: &ConfigurationRace<'a>, metric: Metric) -> Cells<'a> {
     let blocks: BTreeSet<usize> = race.values().flatten().map(|one| one.block).collect();
     let counts = |record: &&Record| {
@@ -479,9 +485,10 @@ fn cells<'a>(race: &ConfigurationRace<'a>, metric: Metric) -> Cells<'a> {
         figures.is_some_and(|figures| figures.exclusion().is_none() && figures.score(metric).is_some())
     };
     let row = |trials: &Vec<RankedPlace<'a>>| {
+        let compared = if is_mostly_stalled(trials) { &[] } else { trials.as_slice() };
         let cell = |block: &usize| {
             let mut repeats = BTreeSet::new();
-            let own = trials.iter().filter(|one| one.block == *block).map(|one| one.record).filter(counts);
+            let own = compared.iter().filter(|one| one.block == *block).map(|one| one.record).filter(counts);
             // A trial that was measured again after an interruption counts once.
             own.filter(|record| repeats.insert(record.trial.repeat)).collect()
         };
@@ -551,7 +558,7 @@ fn rank_race(load: TrialLoad, race: &ConfigurationRace<'_>, comparison: Comparis
     });
     let mut comparable: Vec<(usize, &mut Ranked)> = entries
         .iter_mut()
-        .filter(|(_, entry)| entry.repeats > entry.left_out)
+        .filter(|(row, entry)| entry.repeats > entry.left_out && cells[*row].iter().any(|cell| !cell.is_empty()))
         .map(|(row, entry)| (*row, entry))
         .collect();
     choice::tie(&mut comparable, &judge, comparisons);
@@ -643,7 +650,12 @@ fn entry(configuration: &Configuration, trials: &[RankedPlace<'_>], is_excluded:
         latency_ms: figure(|one| one.compared().latency_ms.median),
         time_to_first_token_ms: figure(|one| one.compared().time_to_first_token_ms.median),
         round_ms: figure(|one| one.round_ms.median),
-        accept_length: middle(&|one| Some(one.accept_length)),
+        // Journals of earlier versions have output tokens / rounds there, with the first token.
+        accept_length: if configuration.is_off() {
+            (!figures.is_empty()).then_some(ACCEPT_LENGTH_OFF)
+        } else {
+            middle(&|one| Some(one.accept_length))
+        },
         accept_histogram,
         speedup: None,
         against_best: None,

@@ -3,7 +3,13 @@
 
 use external::api::{Api, ApiKind, Metrics, ServerInfo};
 use launch::{Launch, Options};
-use schemas::{engines::Engine, flags::Key, secrets, text::Source};
+use schemas::{
+    engines::Engine,
+    flags::Key,
+    secrets,
+    text::Source,
+    tree::{NodeSource, TreeShape},
+};
 use serde_json::Value;
 
 use super::{
@@ -228,9 +234,30 @@ fn from_server(row: &ServerRow, info: &ServerInfo) -> Option<String> {
     match found {
         // A server that does not speculate tells an empty algorithm.
         Some(Value::Null) if row.name == "algorithm" => Some("off".to_owned()),
-        Some(Value::Null) | None => listed(),
+        Some(Value::Null) | None => listed().or_else(|| from_shapes(row, info.resolved.as_ref()?)),
         Some(value) => Some(secrets::masked_text(&plain(value))),
     }
+}
+
+/// A number of the trees that spectune's own server runs by a table: that of each of them which
+/// speculates, once.
+fn from_shapes(row: &ServerRow, answer: &Value) -> Option<String> {
+    let number: fn(&TreeShape) -> usize = match row.name {
+        "num_steps" => |shape| shape.num_steps,
+        "topk" => |shape| shape.topk,
+        "num_draft_tokens" => |shape| shape.num_draft_tokens,
+        _ => return None,
+    };
+    let shapes = answer["tree_shapes"].as_array()?.iter();
+    let shapes = shapes.map(|shape| NodeSource::parse_any(shape.as_str()?).ok()).collect::<Option<Vec<TreeShape>>>()?;
+    let mut numbers: Vec<usize> = Vec::new();
+    for number in shapes.iter().filter(|shape| !shape.is_off()).map(number) {
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    (!words.is_empty()).then(|| words.join(" or "))
 }
 
 fn from_metrics(row: &ServerRow, info: &ServerInfo, metrics: Option<&Metrics>) -> Option<String> {
@@ -367,6 +394,23 @@ mod tests {
             (Some("eagle3"), SettingSource::Launch)
         );
         assert_eq!((reported("draft").value.as_deref(), server.limit), (Some("d"), Some(48)));
+    }
+
+    #[test]
+    fn a_table_of_trees_tells_their_numbers() {
+        let of = |shapes: Value| {
+            let answer = json!({
+                "speculative_algorithm": "EAGLE3", "speculative_num_steps": null, "speculative_eagle_topk": null,
+                "speculative_num_draft_tokens": null, "tree_shapes": shapes,
+            });
+            let info = ServerInfo { resolved: Some(answer), ..ServerInfo::default() };
+            let server = described(ApiKind::Sglang, &info, "", None);
+            ["num_steps", "topk", "num_draft_tokens"].map(|name| server.setting(name).map(ToOwned::to_owned))
+        };
+        let expected = ["3 or 1", "2 or 1", "6 or 2"].map(|words| Some(words.to_owned()));
+        assert_eq!(of(json!(["3,2,6~2.5", "1,1,2", "0,1,1"])), expected);
+        assert_eq!(of(json!(["0,1,1"])), [None, None, None]);
+        assert_eq!(of(json!(["a tree"])), [None, None, None]);
     }
 
     #[test]

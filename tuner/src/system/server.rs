@@ -501,6 +501,7 @@ impl System for Servers<'_> {
         let made_up = self.plan.made_up(&trial.configuration)?;
         let simulated = made_up.is_some() || self.settings.simulates_acceptance();
         let figures = measurement::from_observations(&seen, &terms.objective, simulated)?;
+        let figures = figures.of(&trial.configuration);
         if let Some(length) = made_up {
             observed::check_made_up(f64::from(length), figures.accept_length)?;
         }

@@ -14,6 +14,12 @@ pub enum Exclusion {
     Slow,
 }
 
+/// Whether too many repeats of a configuration stalled for the others to stand for it: of half or
+/// more it is not known whether the others are the exceptions.
+pub fn leaves_too_few(stalled: usize, repeats: usize) -> bool {
+    stalled > 0 && 2 * stalled >= repeats
+}
+
 impl Exclusion {
     /// Its name in tables and files.
     pub fn name(self) -> &'static str {

@@ -11,7 +11,10 @@ use crate::{
         shard::Shard,
     },
 };
-pub use crate::{host::mark::TrialMark, trials::exclusion::Exclusion};
+pub use crate::{
+    host::mark::TrialMark,
+    trials::exclusion::{Exclusion, leaves_too_few},
+};
 pub use engine::Fingerprint;
 
 /// One measured point: configuration × load × repeat (the workload is in the [`Fingerprint`]).
@@ -121,7 +124,8 @@ pub struct Measurement {
     /// Whether acceptance was simulated; then times are real but texts are not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
-    /// Output tokens / rounds, first and bonus tokens included (SGLang's definition).
+    /// Output tokens / rounds, first and bonus tokens included (SGLang's definition);
+    /// [`ACCEPT_LENGTH_OFF`] without speculation.
     pub accept_length: f64,
     /// Entry k counts the request-rounds in which k drafts were accepted.
     pub accept_histogram: Vec<u64>,
@@ -266,7 +270,18 @@ impl Record {
     }
 }
 
+/// Tokens of a round without drafts. Output tokens / rounds would be above it by the first token of
+/// each request, which the prefill yields.
+pub const ACCEPT_LENGTH_OFF: f64 = 1.0;
+
 impl Measurement {
+    /// The figures as those of a configuration.
+    #[must_use]
+    pub fn of(self, configuration: &Configuration) -> Self {
+        let accept_length = if configuration.is_off() { ACCEPT_LENGTH_OFF } else { self.accept_length };
+        Self { accept_length, ..self }
+    }
+
     /// The figures that are compared and shown: without stalls if the trial separates them, else by
     /// the wall clock.
     pub fn compared(&self) -> Steady {

@@ -85,12 +85,12 @@ pub fn run(
         let played = played_load::prepare(engine, drafts, &table)?;
         engine_setup::set_policy(engine, table.clone())?;
         for load in loads {
-            let jobs = load.requests.draw(drafts, arguments.draw);
+            let jobs = load.requests.draw(drafts, arguments.draw.unwrap_or_default());
             let arrivals = load.sent.arrivals(jobs.len());
             let what = PlayedLoad { jobs: &jobs, arrivals: &arrivals, until: load.until(), seed: arguments.seed };
             let mut repeats = progress::waiting(&format!("measuring {} on {load}", policy.name), |_| {
                 played_load::warm_up(engine, &what, played.as_deref())?;
-                (0..arguments.repeats)
+                (0..arguments.repeats())
                     .map(|_| played_load::run(engine, &what, played.as_deref()))
                     .collect::<Result<Vec<_>, _>>()
             })?;
@@ -103,7 +103,7 @@ pub fn run(
                 device: engine.device().name,
                 policy: policy.clone(),
                 load: load.clone(),
-                draw: arguments.draw,
+                draw: arguments.draw.unwrap_or_default(),
                 setup: played_load::setup(engine),
                 figures,
             };

@@ -77,7 +77,7 @@ impl LintedServer {
                 self.url, self.engine
             )
         })?;
-        Ok(Source::new(format!("<{}>", self.url), launch))
+        Ok(Source::unseen(format!("<{}>", self.url), launch))
     }
 
     /// Where the launches of a checked text differ from what the server runs, one line each.

@@ -23,7 +23,7 @@ fn objects(done: &FileResult) -> impl Iterator<Item = Value> {
             let lacks: Vec<&str> = one.lacks.iter().map(|fact| fact.words()).collect();
             json!({ "code": one.code, "name": one.name, "lacks": lacks })
         };
-        let line = source.position(launch.start).line;
+        let line = source.has_lines().then(|| source.position(launch.start).line);
         json!({ "path": source.name(), "line": line, "rules": rules.iter().map(rule).collect::<Vec<_>>() })
     })
 }
@@ -31,7 +31,8 @@ fn objects(done: &FileResult) -> impl Iterator<Item = Value> {
 fn tables(done: &FileResult) -> impl Iterator<Item = String> {
     let source = &done.checked.source;
     done.checked.unchecked.iter().map(move |(launch, rules)| {
-        let place = format!("{}:{}", source.name(), source.position(launch.start).line);
+        let line = || format!(":{}", source.position(launch.start).line);
+        let place = source.name().to_owned() + &if source.has_lines() { line() } else { String::new() };
         match rules.len() {
             0 => format!("{place}: every rule could be checked\n"),
             _ => {

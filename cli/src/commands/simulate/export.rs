@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use schemas::tree::TreeShape;
 use tuner::forecast::{
     exported::{self, dspark::DsparkCosts, temperatures::Temperatures},
-    plan::{SimulationPlan, SimulationReport},
+    plan::{NamedTable, SimulatedRow, SimulationPlan, SimulationReport},
+    study::Study,
 };
 
 use super::Arguments;
@@ -39,31 +40,99 @@ impl Export {
             Self::Spectune => None,
         }
     }
+
+    /// The engine that follows an exported table.
+    fn engine(self) -> &'static str {
+        if self == Self::Spectune { "spectune's engine" } else { "SGLang, which slime starts," }
+    }
+
+    /// Why a table cannot be exported; `None` if it can.
+    fn refusal(self, plan: &SimulationPlan, table: &[SimulatedRow]) -> Option<String> {
+        if self == Self::Spectune {
+            return None;
+        }
+        let algorithm = plan.drafts.algorithm().unwrap_or_default();
+        exported::slime(algorithm, table, TIERS).err()
+    }
 }
 
-/// Checks that the draft which slime's flags name is known, before anything is simulated.
-pub fn check_algorithm(plan: &SimulationPlan) -> anyhow::Result<()> {
-    algorithm(plan).map(|_| ())
+/// The policies that can be exported, before anything is simulated.
+///
+/// # Errors
+/// When slime's flags need a draft that is not known, or no policy of the plan can be exported.
+pub fn exportable(to: Export, plan: &SimulationPlan) -> anyhow::Result<Vec<NamedTable>> {
+    if to == Export::Slime {
+        algorithm(plan)?;
+    }
+    let (mut refused, mut found) = (None, Vec::new());
+    for policy in plan.named_tables()? {
+        match to.refusal(plan, &policy.rows) {
+            None => found.push(policy),
+            Some(reason) => refused = refused.or(Some(format!("{}: {reason}", policy.name))),
+        }
+    }
+    let given = |name: &str| plan.policies.iter().any(|one| one == name);
+    // No speculation always takes part, as what others are compared with. The schedule of vLLM is
+    // no policy that can be measured, but its table can be followed.
+    let is_wanted = |policy: &NamedTable| policy.name != "none" || given("none");
+    if found.iter().any(is_wanted) || given("vllm-schedule") {
+        return Ok(found);
+    }
+    if let Some(reason) = refused {
+        bail!("no policy can be exported: {reason}");
+    }
+    bail!(
+        "--policy {} has no table that {} could follow: name another policy too, such as fixed or batch",
+        plan.policies.join(","),
+        to.engine()
+    )
 }
 
+/// The draft that slime's flags name.
 fn algorithm(plan: &SimulationPlan) -> anyhow::Result<&str> {
     plan.drafts.algorithm().context(
         "--export slime names the draft, and accept lengths alone do not: add --speculative-algorithm, such as EAGLE3",
     )
 }
 
-/// Prints the chosen policy for an engine, and writes the file that its flags name.
+/// The name and the table of the policy that is exported: the chosen one, or the fastest that can
+/// be, which a note says.
+fn followed<'a>(
+    to: Export,
+    plan: &SimulationPlan,
+    found: &'a SimulationReport,
+    tables: &'a [NamedTable],
+) -> anyhow::Result<(&'a str, &'a [SimulatedRow])> {
+    let Study { policies, chosen, .. } = &found.study;
+    let chosen = &policies[*chosen];
+    let why = match found.table.as_deref().map(|table| (table, to.refusal(plan, table))) {
+        Some((table, None)) => return Ok((&chosen.name, table)),
+        Some((_, Some(reason))) => reason,
+        None => format!("it has no table that {} could follow", to.engine()),
+    };
+    let seconds = |table: &&NamedTable| policies.iter().find(|policy| policy.name == table.name);
+    let known = tables.iter().filter_map(|table| Some((seconds(&table)?, table)));
+    let Some((other, table)) = known.min_by(|(a, _), (b, _)| a.chosen_on_s.total_cmp(&b.chosen_on_s)) else {
+        bail!("the chosen policy, {}, cannot be exported: {why}; leave it out with --policy", chosen.name);
+    };
+    terminal::note(&format!(
+        "the chosen policy, {}, is not exported: {why}. Of those that can be, {} is the fastest, with {:.2} s instead of \
+         {:.2} s",
+        chosen.name, other.name, other.judged_on_s, chosen.judged_on_s
+    ));
+    Ok((&table.name, &table.rows))
+}
+
+/// Prints the chosen policy for an engine, and writes the file that its flags name. `tables` are
+/// those of [`exportable`].
 pub fn exported(
     to: Export,
     arguments: &Arguments,
     plan: &SimulationPlan,
     found: &SimulationReport,
+    tables: &[NamedTable],
 ) -> anyhow::Result<()> {
-    let chosen = &found.study.policies[found.study.chosen].name;
-    let Some(table) = &found.table else {
-        let engine = if to == Export::Spectune { "spectune's engine" } else { "SGLang, which slime starts," };
-        bail!("the chosen policy, {chosen}, has no table that {engine} could follow; leave it out with --policy");
-    };
+    let (name, table) = followed(to, plan, found, tables)?;
     if to == Export::Spectune {
         terminal::note(
             "simulated: replace the [[policy]] rows of a tuned file by these, and measure it before you rely on it",
@@ -77,12 +146,12 @@ pub fn exported(
     let path = arguments.export_file.as_deref().unwrap_or(Path::new(TIERS));
     let file = path.display().to_string();
     let flags =
-        exported::slime(algorithm(plan)?, table, &file).map_err(|reason| anyhow::anyhow!("{chosen}: {reason}"))?;
+        exported::slime(algorithm(plan)?, table, &file).map_err(|reason| anyhow::anyhow!("{name}: {reason}"))?;
     if let Some(text) = &flags.file {
         outputs::write(path, text, "")?;
     }
     flags.warnings.iter().for_each(|warning| terminal::note(&format!("warning: {warning}")));
-    terminal::note("simulated: measure the chosen policy before you rely on it");
+    terminal::note(&format!("simulated: measure the policy {name} before you rely on it"));
     if flags.flags.is_empty() {
         terminal::note("no speculation is the fastest: leave slime's flags of speculation out");
         return Ok(());

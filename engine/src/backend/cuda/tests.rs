@@ -534,7 +534,7 @@ fn a_trace_has_the_confidences_that_the_cpu_computes() {
         let text = ReplayText { tokens, prompt_tokens: 9, sampling: SamplingParams::default() };
         let limits = ["4,1,5", "3,2,9"].map(|limit| engine.cost().nodes.parse(limit).expect("a shape"));
         let traces = engine.trace_positions(&[text], &limits, &mut |_| ControlFlow::Continue(()));
-        let traces = traces.expect("they are traced").expect("no one cancelled");
+        let traces = traces.expect("they are traced");
         let positions = traces.into_iter().flat_map(|trace| trace.texts).flat_map(|text| text.positions);
         positions.map(|nodes| nodes.confidence).collect::<Vec<_>>()
     };

@@ -1,5 +1,7 @@
 //! Every position of the texts, for traces.
 
+use std::ops::ControlFlow;
+
 use schemas::tree::TreeShape;
 
 use super::{TextGroup, place};
@@ -17,7 +19,8 @@ const TOGETHER: usize = 256;
 
 impl TextGroup<'_> {
     /// Prefills the texts and expands each of their positions, for each list of shapes of one
-    /// family. Returns `[list][text]`; `None` if it was cancelled.
+    /// family. Returns `[list][text]`, if it was cancelled without the texts that are not finished,
+    /// and whether it goes on.
     ///
     /// # Errors
     /// When the device fails.
@@ -25,30 +28,33 @@ impl TextGroup<'_> {
         &mut self,
         lists: &[Vec<TreeShape>],
         reported: &mut ReplayReport<'_>,
-    ) -> Result<Option<Vec<Vec<TextTrace>>>, EngineError> {
+    ) -> Result<(Vec<Vec<TextTrace>>, ControlFlow<()>), EngineError> {
         if self.read(None, reported)?.is_break() {
-            return Ok(None);
+            return Ok((vec![Vec::new(); lists.len()], ControlFlow::Break(())));
         }
         let places: Vec<(usize, usize)> = (self.texts.iter().enumerate())
             .flat_map(|(at, text)| (text.prompt_tokens..text.tokens.len() - 1).map(move |position| (at, position)))
             .collect();
-        let mut done = 0;
-        let mut traces = Vec::with_capacity(lists.len());
-        for shapes in lists {
-            let mut of_texts: Vec<TextTrace> = self.texts.iter().map(TextTrace::new).collect();
-            for places in places.chunks(TOGETHER) {
-                for ((text, _), nodes) in places.iter().zip(self.nodes(shapes, places)?) {
+        let of_texts: Vec<TextTrace> = self.texts.iter().map(TextTrace::new).collect();
+        let mut traces = vec![of_texts; lists.len()];
+        let (mut done, mut expanded) = (0, 0);
+        // All shapes of some places before the next ones, so that texts are finished one by one.
+        for places_together in places.chunks(TOGETHER) {
+            for (shapes, of_texts) in lists.iter().zip(&mut traces) {
+                for ((text, _), nodes) in places_together.iter().zip(self.nodes(shapes, places_together)?) {
                     of_texts[*text].positions.push(nodes);
                 }
-                done += places.len();
-                if reported.tell(done).is_break() {
-                    return Ok(None);
-                }
+                done += places_together.len();
             }
-            traces.push(of_texts);
+            expanded += places_together.len();
+            if reported.tell(done).is_break() {
+                let finished = places.get(expanded).map_or(self.texts.len(), |(text, _)| *text);
+                traces.iter_mut().for_each(|of_texts| of_texts.truncate(finished));
+                return Ok((traces, ControlFlow::Break(())));
+            }
         }
         reported.done += done;
-        Ok(Some(traces))
+        Ok((traces, ControlFlow::Continue(())))
     }
 
     /// The nodes at some positions.

@@ -17,6 +17,8 @@ use super::super::{Argument, problems};
 enum Bounds {
     /// At least one.
     Count,
+    /// At least one, where what 0 means depends on the version.
+    Limit,
     /// A TCP port, or 0 for any.
     Port,
     /// A share of something, not 0 and at most 1.
@@ -27,9 +29,11 @@ enum Bounds {
 
 /// Flags of SGLang with their bounds. What 0 and negative numbers of other flags mean depends on
 /// the version.
-const OF_SGLANG: [(&str, Bounds); 10] = [
+const OF_SGLANG: [(&str, Bounds); 12] = [
     ("dp-size", Bounds::Count),
     ("ep-size", Bounds::Count),
+    ("max-running-requests", Bounds::Limit),
+    ("max-total-tokens", Bounds::Limit),
     ("mem-fraction-static", Bounds::Share),
     ("nnodes", Bounds::Count),
     ("page-size", Bounds::Count),
@@ -52,6 +56,8 @@ const OF_VLLM: [(&str, Bounds); 8] = [
     ("tensor-parallel-size", Bounds::Count),
 ];
 
+/// The least share that can be meant as a percentage.
+const LEAST_PERCENT: f64 = 10.0;
 /// The highest port.
 const LAST_PORT: f64 = 65535.0;
 
@@ -61,9 +67,11 @@ pub(super) fn beyond(argument: &Argument, engine: Engine, callee: Option<Callee>
     let number: f64 = word.value.known()?.trim().parse().ok()?;
     let bounds = bounds_of(&argument.flag.value, engine)?;
     let (what, help) = match bounds {
+        Bounds::Limit if number < 0.0 => ("a number of at least 1", None),
         Bounds::Count if number < 1.0 => ("a number of at least 1", None),
         Bounds::Port if !(0.0..=LAST_PORT).contains(&number) => ("a port of at most 65535", None),
-        Bounds::Share if number > 1.0 && number <= 100.0 => ("a share of at most 1", Some(number / 100.0)),
+        // No server runs with less than that, so a smaller number is no percentage.
+        Bounds::Share if (LEAST_PERCENT..=100.0).contains(&number) => ("a share of at most 1", Some(number / 100.0)),
         Bounds::Share if number > 1.0 => ("a share of at most 1", None),
         Bounds::Share if number <= 0.0 => ("a share of more than 0", None),
         Bounds::Probability if number > 1.0 => ("a probability of at most 1", Some(1.0)),

@@ -25,6 +25,9 @@ use super::{
 /// unless it names another engine.
 const OF_RAY: &str = "LLMConfig";
 
+/// The class of what such a deployment loads.
+const LOADING_OF_RAY: &str = "ModelLoadingConfig";
+
 /// Keywords of engines' classes that are no flags: they give flags as an object, or functions.
 const NO_FLAGS: [&str; 3] = ["custom_sigquit_handler", "engine_args", "server_args"];
 
@@ -146,6 +149,9 @@ pub fn command<'t>(text: &'t str, names: &PythonNames<'t>, started: &Started<'t>
         let given = named_children(arguments).into_iter().find_map(|one| value_of(text, one, "engine_kwargs"))?;
         let given = GivenArgument::from_dictionary(text, names, given)?;
         let keywords: usize = given.into_iter().map(|one| call.give(one)).sum();
+        if let Some(model) = model_of_ray(text, names, arguments) {
+            call.model(&model);
+        }
         return (keywords > 0).then(|| call.finished());
     }
     let own = named_children(arguments);
@@ -172,6 +178,28 @@ pub fn command<'t>(text: &'t str, names: &PythonNames<'t>, started: &Started<'t>
         }
     }
     (keywords > 0).then(|| call.finished())
+}
+
+/// What Ray loads as the target: a source, or the identifier where there is none. `None` if
+/// something else may give it.
+fn model_of_ray<'t>(text: &'t str, names: &PythonNames<'t>, arguments: Node<'t>) -> Option<DictionaryPair<'t>> {
+    let given = named_children(arguments).into_iter().find_map(|one| value_of(text, one, "model_loading_config"))?;
+    let class = given.child_by_field_name("function").and_then(|function| text.get(function.byte_range()));
+    let loading = match class.filter(|class| class.rsplit('.').next() == Some(LOADING_OF_RAY)) {
+        Some(_) => {
+            let own = named_children(given.child_by_field_name("arguments")?);
+            GivenArgument::all(text, names, own.into_iter())?
+        }
+        None => GivenArgument::from_dictionary(text, names, given)?,
+    };
+    let pair = |one| match one {
+        GivenArgument::Keyword(pair) => Some(pair),
+        _ => None,
+    };
+    let mut pairs = loading.into_iter().map(pair).collect::<Option<Vec<DictionaryPair<'t>>>>()?;
+    let source = pairs.iter().position(|pair| pair.name == "model_source" && pair.value.kind() != "none");
+    let named = source.or_else(|| pairs.iter().position(|pair| pair.name == "model_id"))?;
+    Some(pairs.swap_remove(named))
 }
 
 /// The command of a server of SGLang: `popen_launch_server(model, url, other_args=[…])`. `None` if
@@ -227,6 +255,16 @@ impl<'t> LaunchCall<'t, '_> {
             }
         }
         1
+    }
+
+    /// The target. A source that is no text is not known.
+    fn model(&mut self, pair: &DictionaryPair<'t>) {
+        self.composed.space();
+        self.composed.put_for("--model", pair.place);
+        match parts(self.text, self.names, pair.value, 0).as_deref().and_then(known).filter(|_| !pair.may_change) {
+            Some((word, place)) => self.composed.word(&word, place),
+            None => unknown(&mut self.composed, pair.value),
+        }
     }
 
     /// A keyword that a branch gives: a word of an array, to which a branch of a script adds it.

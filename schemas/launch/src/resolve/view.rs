@@ -226,8 +226,10 @@ fn with_origin(value: Json, origin: &Origin, source: &Source) -> Json {
     let mut place = |span: schemas::text::Span, word: &str| {
         let position = source.position(span.start);
         object.insert("origin".into(), json!(word));
-        object.insert("line".into(), json!(position.line));
-        object.insert("column".into(), json!(position.column));
+        if source.has_lines() {
+            object.insert("line".into(), json!(position.line));
+            object.insert("column".into(), json!(position.column));
+        }
     };
     let why = match origin {
         Origin::Written(span) => {
@@ -286,13 +288,13 @@ impl fmt::Display for SizeRanges {
 pub(super) fn explained(origin: &Origin, source: &Source) -> String {
     let at = |span: schemas::text::Span| {
         let position = source.position(span.start);
-        format!("{}:{}", position.line, position.column)
+        if source.has_lines() { format!("written at {}:{}", position.line, position.column) } else { "given".into() }
     };
     match origin {
-        Origin::Written(span) => format!("written at {}", at(*span)),
+        Origin::Written(span) => at(*span),
         Origin::Default { reason, source: from } => format!("default: {reason} [{from}]"),
         Origin::Rewritten { written, reason, source: from } => {
-            format!("replaces what is written at {}: {reason} [{from}]", at(*written))
+            format!("replaces what is {}: {reason} [{from}]", at(*written))
         }
     }
 }

@@ -244,6 +244,25 @@ fn where_a_number_must_be_a_word_is_none() {
 }
 
 #[test]
+fn a_share_just_above_the_whole_is_no_percentage_and_no_limit_is_below_zero() {
+    let helps = |line: &str| {
+        let parsed = parse(&Source::new("test.sh", line), &Options::default());
+        let of_values = parsed.findings.into_iter().filter(|finding| finding.code == "LT13");
+        of_values.map(|finding| (finding.message.clone(), finding.help.clone())).collect::<Vec<_>>()
+    };
+    let share = helps("sglang serve --model-path m --mem-fraction-static 1.7");
+    assert_eq!(share.len(), 1);
+    assert!(share[0].0.contains("a share of at most 1, but got `1.7`") && share[0].1.is_none(), "{share:?}");
+    let percent = helps("sglang serve --model-path m --mem-fraction-static 85");
+    assert_eq!(percent[0].1.as_deref(), Some("write `--mem-fraction-static 0.85`"));
+    let slime = "python train.py --hf-checkpoint m --sglang-speculative-algorithm EAGLE3";
+    let both = helps(&format!("{slime} --sglang-mem-fraction-static 1.7 --sglang-max-running-requests -5"));
+    assert_eq!(both.len(), 2, "{both:?}");
+    assert!(both[1].0.contains("`--sglang-max-running-requests` takes a number of at least 1, but got `-5`"));
+    assert!(helps("sglang serve --model-path m --max-running-requests 8 --max-total-tokens 4096").is_empty());
+}
+
+#[test]
 fn another_word_is_no_slip_of_the_pen() {
     let meant = |flag: &str| {
         let parsed = parse(&Source::new("test.sh", format!("sglang serve {flag}")), &Options::default());

@@ -148,6 +148,25 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
+    /// The target of a deployment of Ray Serve, which `model_loading_config` next to the arguments
+    /// names: a source, or the identifier where there is none. A source in a bucket is not read.
+    pub(super) fn add_model_of_ray(&self, around: &'a Map, launch: &mut Launch) {
+        let loading = self.tree.get(around, "model_loading_config").and_then(|id| self.tree.map(id));
+        let Some(loading) = loading.filter(|_| !launch.has(Key::ModelPath)) else { return };
+        let mut entries = self.entries(loading);
+        let source = entries.iter().position(|entry| entry.flag == "model-source" && !self.is_null(entry.value));
+        let named = source.or_else(|| entries.iter().position(|entry| entry.flag == "model-id"));
+        let Some(entry) = named.map(|at| entries.swap_remove(at)) else { return };
+        if self.tree.scalar(entry.value).is_some() {
+            self.add(&ConfigEntry { flag: "model".into(), ..entry }, launch);
+        }
+    }
+
+    fn is_null(&self, id: Id) -> bool {
+        let scalar = self.tree.scalar(id).filter(|scalar| scalar.style == ScalarStyle::Plain);
+        scalar.is_some_and(|scalar| json_scalar(scalar).is_null())
+    }
+
     pub(super) fn launch(
         &self,
         map: &'a Map,

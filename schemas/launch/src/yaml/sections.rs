@@ -28,6 +28,9 @@ const MOST: usize = 256;
 /// Sections in which trainers keep arguments of SGLang, recognised even without an algorithm.
 const OF_SGLANG: [&str; 5] = ["mtp", "sglang", "sglang_cfg", "sglang_config", "sglang_kwargs"];
 
+/// The section in which Ray Serve keeps arguments of vLLM.
+const OF_RAY: &str = "engine_kwargs";
+
 impl<'a> ConfigReader<'a> {
     /// The launches of mappings below the top-level one.
     pub fn sections(&self) -> (Vec<Launch>, Vec<Finding>) {
@@ -69,6 +72,9 @@ impl<'a> ConfigReader<'a> {
                     let form = if self.context.form == TextForm::Input { TextForm::Input } else { TextForm::OtherYaml };
                     let mut launch = self.launch(section, engine, Syntax::YamlOverrides, key.span, form, &mut findings);
                     launch.launcher = Launcher::Hydra;
+                    if key.text == OF_RAY && engine == Engine::Vllm {
+                        self.add_model_of_ray(map, &mut launch);
+                    }
                     launches.push(launch);
                 }
             }

@@ -147,6 +147,22 @@ fn what_is_said_of_a_version_holds_for_it() {
 }
 
 #[test]
+fn a_version_outside_of_the_known_ones_is_named_as_the_linter_names_it() {
+    for (form, known, unknown, words) in [
+        (Form::Sglang, "0.5.23", "0.6.0", "SGLang 0.6.0 is newer than 0.5.23, the newest that is known"),
+        (Form::Sglang, "0.5.16", "0.1.0", "SGLang 0.1.0 is older than "),
+        (Form::Slime, "0.5.15.post1", "1.0.0", "SGLang 1.0.0 is newer than 0.5.23"),
+        (Form::Vllm, "0.33.0", "9.9.9", "vLLM 9.9.9 is newer than 0.33.0, the newest that is known"),
+        (Form::TensorRtLlm, "1.4.0", "2.0.0", "TensorRT-LLM 2.0.0 is newer than 1.4.0"),
+    ] {
+        let of = |version: &str| all(&written(form, &[(8, TreeShape::chain(3))], None, Some(version)));
+        let found = of(unknown);
+        assert!(found.contains(words) && found.contains("check the number"), "{form}: {found}");
+        assert!(!of(known).contains("that is known"), "{form} {known}");
+    }
+}
+
+#[test]
 fn the_command_reads_back_as_the_tuned_launch() {
     let exported = exported(Form::Sglang, Some(1), None);
     let launch = read_back(&exported.text);

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::trials::{
     configuration::{Configuration, TrialLoad},
-    record::Record,
+    record::{Record, leaves_too_few},
 };
 
 /// Differences below this are negligible, in logarithms: if larger ones are excluded, there is no
@@ -86,13 +86,24 @@ type Scored = BTreeMap<(TrialLoad, Configuration), Vec<f64>>;
 
 fn by_configuration<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Scored {
     let mut scored = Scored::new();
+    // Measured repeats, and those of them that stalled.
+    let mut counts: BTreeMap<(TrialLoad, Configuration), (usize, usize)> = BTreeMap::new();
     for record in records {
-        let Some(figures) = record.measurement().filter(|figures| figures.exclusion().is_none()) else { continue };
+        let Some(figures) = record.measurement() else { continue };
         let key = (record.trial.load, record.trial.configuration.clone());
+        let (measured, stalled) = counts.entry(key.clone()).or_default();
+        *measured += 1;
+        if figures.exclusion().is_some() {
+            *stalled += 1;
+            continue;
+        }
         // Logarithms turn ratios into differences, whose scatter is alike for fast and slow loads.
         scored.entry(key).or_default().extend(figures.score(metric).map(f64::ln));
     }
-    scored.retain(|_, scores| !scores.is_empty());
+    scored.retain(|key, scores| {
+        let is_sound = counts.get(key).is_some_and(|(measured, stalled)| !leaves_too_few(*stalled, *measured));
+        is_sound && !scores.is_empty()
+    });
     scored
 }
 

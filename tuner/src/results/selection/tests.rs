@@ -189,6 +189,45 @@ fn a_slow_majority_stays_in_the_figures() {
     assert!(speedup.median < 1.5 && speedup.low < 1.5, "all repeats count: {speedup:?}");
 }
 
+/// As slow repeats are: with half of them gone, the others may be the exceptions.
+#[test]
+fn a_configuration_whose_repeats_mostly_stalled_is_not_compared() {
+    let fast: (&str, &[f64]) = ("3,1,4", &[300.0, 301.0, 299.0, 302.0, 298.0]);
+    let off: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0, 100.5, 99.5]);
+    let calm: (&str, &[f64]) = ("2,1,3", &[150.0, 151.0, 149.0, 150.5, 149.5]);
+    let mut records = records(&[off, fast, calm]);
+    let mut stalled = |repeats: &[usize]| {
+        for record in records.iter_mut().filter(|record| record.trial.configuration.shape.num_steps == 3) {
+            let of_steps = if repeats.contains(&record.trial.repeat) { 0.9 } else { 0.0 };
+            figures(record).stalls = Some(Stalls { of_time: of_steps, of_steps });
+            let compared = figures(record).compared();
+            figures(record).steady = Some(compared);
+        }
+        let ranking = rank(&records, Metric::Throughput).remove(0);
+        let entry = ranking.entries.iter().find(|entry| entry.configuration.shape.num_steps == 3);
+        let (left_out, speedup) = entry.map(|entry| (entry.left_out, entry.speedup)).expect("it was measured");
+        (left_out, speedup.map(|ratio| ratio.median), ranking.chosen.map(|chosen| chosen.shape.num_steps))
+    };
+    // Three of five: the two that are left would make it the fastest.
+    assert_eq!(stalled(&[2, 3, 4]), (3, None, Some(2)));
+    let (left_out, speedup, _) = stalled(&[3, 4]);
+    assert!(left_out == 2 && speedup.is_some_and(|ratio| ratio > 2.9), "{speedup:?}");
+}
+
+#[test]
+fn no_speculation_has_an_accept_length_of_one() {
+    let mut records = records(&[OFF, ("3,1,4", &[200.0, 202.0, 197.0])]);
+    for record in &mut records {
+        // With the first token of each request, as journals of earlier versions have it.
+        figures(record).accept_length = if record.trial.configuration.is_off() { 1.03 } else { 2.5 };
+    }
+    let ranking = &rank(&records, Metric::Throughput)[0];
+    let lengths: Vec<Option<f64>> = ranking.entries.iter().map(|entry| entry.accept_length).collect();
+    assert_eq!(lengths, [Some(2.5), Some(1.0)]);
+    let of = |record: &Record| record.measurement().cloned().map(|figures| figures.of(&record.trial.configuration));
+    assert_eq!(records.iter().filter_map(of).filter(|figures| figures.accept_length == 1.0).count(), 3);
+}
+
 #[test]
 fn a_configuration_whose_repeats_disagree_is_not_chosen() {
     let noisy: (&str, &[f64]) = ("5,4,8", &[60.0, 205.0, 260.0]);

@@ -19,6 +19,8 @@ use tuner::system::server::Host;
 
 /// Sizes of the models of a launch, on one GPU.
 pub struct LaunchNeeds {
+    /// Whether the launch runs on the processor, in the memory of its host.
+    on_processor: bool,
     /// Number of GPUs that the weights are split over.
     gpus: usize,
     /// The name of the target, for messages.
@@ -53,6 +55,7 @@ impl LaunchNeeds {
         let share = |facts: &ModelFacts| Some(facts.loaded_bytes(dtype)? / u64::try_from(gpus).ok()?);
         let kv_token = |facts: Option<&ModelFacts>| facts?.config.token_bytes(element_bytes(dtype)?, tensor);
         Self {
+            on_processor: is_on_processor(launch),
             gpus,
             target: file.models.target.clone(),
             weights: target.as_ref().and_then(share),
@@ -74,11 +77,12 @@ impl LaunchNeeds {
         }
     }
 
-    /// The memory of each GPU, in one line.
+    /// The memory of each GPU, or of the host of a launch on the processor, in one line.
     pub fn memory(&self) -> String {
+        let which = if self.on_processor { "memory of the host" } else { "GPU memory" };
         let Some(weights) = self.weights else {
             return format!(
-                "GPU memory: not estimated, since the sizes of {} are not known here; give its folder with --model-path",
+                "{which}: not estimated, since the sizes of {} are not known here; give its folder with --model-path",
                 self.target
             );
         };
@@ -107,9 +111,12 @@ impl LaunchNeeds {
             }
         };
         parts.extend(self.kv_token.map(cache));
+        if self.on_processor {
+            return format!("{which} (estimated): at least {}; activations come on top", parts.join(", "));
+        }
         let each = if self.gpus == 1 { "1 GPU".to_owned() } else { format!("each of {} GPUs", self.gpus) };
         format!(
-            "GPU memory (estimated): on {each} at least {}; activations and graphs come on top, and a server takes the \
+            "{which} (estimated): on {each} at least {}; activations and graphs come on top, and a server takes the \
              whole share that its memory fraction names",
             parts.join(", ")
         )
@@ -218,6 +225,7 @@ mod tests {
 
     fn needs(weights: Option<u64>, captured: Option<Vec<usize>>) -> LaunchNeeds {
         LaunchNeeds {
+            on_processor: false,
             gpus: 2,
             target: "org/model".into(),
             weights,
@@ -239,6 +247,10 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(needs(None, None).memory().contains("org/model are not known"));
+        for weights in [None, Some(8 << 30)] {
+            let text = LaunchNeeds { on_processor: true, ..needs(weights, None) }.memory();
+            assert!(text.starts_with("memory of the host") && !text.contains("GPU"), "{text}");
+        }
         // Half of the layers keep 128 of the 1,024 tokens.
         let half = TokenBytes { full: 1 << 16, windowed: 1 << 16, window: 128 };
         let text = LaunchNeeds { kv_token: Some(half), ..needs(Some(8 << 30), None) }.memory();
