@@ -42,7 +42,7 @@ trace() {
 }
 
 times() {
-    bench --times-out "$out/times.json" --shapes "none;$shapes" --batch-size "${captures// /,}" --contexts 320,1536 --points 60
+    bench --times-out "$out/times.json" --shapes "none;$shapes" --batch-size "${captures// /,}" --contexts 320,1536,3072 --points 80
 }
 
 policies() { # NAME TRACE CONTEXTS FLAG…
