@@ -59,7 +59,8 @@ Examples:
     spectune simulate --trace trace.jsonl --times times.json --against measured.jsonl
   A server with SGLang's adaptive steps, of its version and with its file:
     spectune simulate --accept-lengths 1.8,2.4,2.8,3.1 --batch-size 16 --policy fixed,sglang \\
-        --engine-version 0.5.19 --speculative-adaptive-config adaptive.json --speculative-num-steps 3
+        --engine-version 0.5.19 --speculative-adaptive-config adaptive.json \\
+        --speculative-num-steps 3
   Requests that come in bursts of 8, with prompts in the steps of running requests:
     spectune simulate --trace trace.jsonl --request-rate 20 --burst 8 --mixed-prefill
 
