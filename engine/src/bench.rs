@@ -197,8 +197,8 @@ pub fn run(engine: &mut Engine, plan: &BenchPlan) -> Result<Bench, EngineError> 
         prefill_tokens_per_s: Spread::from_values(prefill.collect()).map_or(f64::NAN, |spread| spread.median),
         round_ms,
         stall_ms,
-        // Without drafts a round yields one token, and the quotient would be above 1 by the first token,
-        // which the prefill yields.
+        // Without drafts a round yields one token, and the quotient would be above 1 by the first
+        // token, which the prefill yields.
         accept_length: if shape.is_off() { 1.0 } else { tokens as f64 / request_rounds as f64 },
         tokens_per_joule: energy_j.map(|energy_j| tokens as f64 / energy_j),
         retractions,

@@ -92,8 +92,8 @@ impl Source {
         Self { name: name.into(), text, line_starts, characters, has_lines: true }
     }
 
-    /// As [`new`](Self::new), for a text that no one can see, such as a command made from a server's
-    /// answer: findings name its flags, not its lines.
+    /// As [`new`](Self::new), for a text that no one can see, such as a command made from a
+    /// server's answer: findings name its flags, not its lines.
     pub fn unseen(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { has_lines: false, ..Self::new(name, text) }
     }
@@ -103,7 +103,8 @@ impl Source {
         self.has_lines
     }
 
-    /// The flag at a place, with its values where it has a line of its own; `None` if there is none.
+    /// The flag at a place, with its values where it has a line of its own; `None` if there is
+    /// none.
     pub fn flag_at(&self, span: Span) -> Option<&str> {
         let (_, line) = self.lines_around(Span::new(span.start, span.start), 0);
         let line = self.slice(line).trim().trim_end_matches('\\').trim_end();

@@ -177,6 +177,8 @@ fn what_is_exported_is_that_of_the_draft_or_refused() {
     export("spectune", &both, 0, &[other, "is the fastest, with"]);
     let rows = fs::read_to_string(&file).expect("a file");
     assert!(rows.contains("[[policy]]") && !rows.contains("row_budget"), "{rows}");
+    let own = [&traced[..], &["--policy", "sglang"]].concat();
+    export("slime", &own, 2, &["--policy sglang has no table", "add --sglang-speculative-adaptive"]);
     // The table of a block head changes by batch, which SGLang does not follow.
     let table = [&lengths[..], &["--policy", "batch"], &head, &block].concat();
     let refused = export("slime", &table, 2, &["no policy can be exported: batch: ", "not with DSPARK"]);

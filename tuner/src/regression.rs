@@ -265,7 +265,7 @@ mod tests {
     use super::*;
     use crate::{
         results::selection::Looks,
-        trials::record::{CandidateRole, Outcome as Ran, Trial, TrialOrigin, TrialSpread},
+        trials::record::{CandidateRole, Outcome as Ran, Stalls, Trial, TrialOrigin, TrialSpread},
     };
 
     /// A run of no speculation and a chain of three, which is twice as fast.
@@ -341,6 +341,14 @@ mod tests {
             "{reported:?}"
         );
         let older = [100.0, 101.0, 99.0].map(|rate| run(rate, "sglang 0.5.15", load));
+        let mut newer = run(50.0, "sglang 0.5.16", load);
+        for record in newer.iter_mut().filter(|record| !record.trial.configuration.is_off()).take(3) {
+            if let Ran::Measured(figures) = &mut record.outcome {
+                figures.stalls = Some(Stalls { of_time: 0.9, of_steps: 0.9 });
+            }
+        }
+        let reported = outcome("throughput < 0.97", &older, &newer);
+        assert!(matches!(&reported, CheckOutcome::Unknown(reason) if reason.contains("stalled")), "{reported:?}");
         let reported = outcome("throughput < 0.97", &older, &run(50.0, "vllm 0.26.0", load));
         assert!(matches!(&reported, CheckOutcome::Unknown(reason) if reason.contains("engine")), "{reported:?}");
         let reported = outcome("throughput < 0.97", &older, &run(50.0, "sglang 0.5.16", TrialLoad::BatchSize(1)));

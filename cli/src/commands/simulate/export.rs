@@ -81,8 +81,12 @@ pub fn exportable(to: Export, plan: &SimulationPlan) -> anyhow::Result<Vec<Named
     if let Some(reason) = refused {
         bail!("no policy can be exported: {reason}");
     }
+    let own = match to == Export::Slime && given("sglang") {
+        true => "; SGLang's own rule needs no table: add --sglang-speculative-adaptive to slime's flags",
+        false => "",
+    };
     bail!(
-        "--policy {} has no table that {} could follow: name another policy too, such as fixed or batch",
+        "--policy {} has no table that {} could follow: name another policy too, such as fixed or batch{own}",
         plan.policies.join(","),
         to.engine()
     )

@@ -341,6 +341,15 @@ fn runs_that_are_not_paired_are_distinguished_or_are_too_noisy() {
     check(&[100.0, 101.0, 99.0, 100.0, 100.5], &[100.2, 100.8, 99.5, 99.9, 100.0], Change::None);
     check(&[100.0, 60.0, 80.0, 75.0, 90.0], &[50.0, 45.0, 35.0, 60.0, 90.0], Change::TooNoisy);
     check(&[100.0], &[150.0], Change::NoiseUnknown);
+    // With half of its repeats stalled, a run says nothing about the configuration.
+    let first = records(&[("3,1,4", &[100.0, 101.0, 99.0, 100.0])]);
+    let mut second = records(&[("3,1,4", &[150.0, 151.0, 149.0, 150.0])]);
+    for (stalled, is_compared) in [(1, true), (2, false)] {
+        for record in &mut second[..stalled] {
+            figures(record).stalls = Some(Stalls { of_time: 0.9, of_steps: 0.9 });
+        }
+        assert_eq!(across(&first, &second, Metric::Throughput).contains_key(&key), is_compared, "{stalled}");
+    }
 }
 
 #[test]
