@@ -424,6 +424,12 @@ impl Engine {
         self.scheduler.flush_cache()
     }
 
+    /// Forgets the texts of earlier requests in which drafts are looked up, so that what follows is
+    /// drafted as after a start.
+    pub fn forget_texts(&mut self) {
+        self.scheduler.forget_texts();
+    }
+
     /// The memory traffic and multiplications of passes.
     pub fn cost(&self) -> ModelCost {
         self.scheduler.backend().cost()

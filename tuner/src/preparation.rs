@@ -265,8 +265,18 @@ impl Ready {
             self.experiment.loads.iter().map(|load| self.workload.requests_under(*load)).max().unwrap_or_default();
         if self.workload.prompts < most {
             let prompts = self.workload.prompts;
+            let keeps = |(_, options): &(String, EngineOptions)| {
+                [options.text_draft(), options.second_source].into_iter().flatten().any(|rule| rule.keeps_outputs())
+            };
+            let consequence = match self.drafts.iter().any(keeps) {
+                true => {
+                    ", and drafts from outputs of other requests (SUFFIX, NGRAM) are right more often than on prompts that \
+                     are new: give more prompts, or fewer requests"
+                }
+                false => "",
+            };
             notes.push(format!(
-                "a trial has up to {most} requests but the workload has {prompts} prompts: prompts are repeated"
+                "a trial has up to {most} requests but the workload has {prompts} prompts: prompts are repeated{consequence}"
             ));
         }
         let are_set =

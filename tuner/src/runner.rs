@@ -91,6 +91,8 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
         if drive(engine, &warm_up, &source, interrupted)?.is_none() {
             return Ok(TrialEnd::Interrupted);
         }
+        // The warm-up has the prompts of the trial.
+        engine.forget_texts();
     }
     // After the warm-up, whose captures and compilations are not the trial's.
     let watch = Watch::begin(engine.gpu_state());

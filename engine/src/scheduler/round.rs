@@ -165,7 +165,7 @@ impl Scheduler {
     }
 
     /// Forgets all texts.
-    pub(super) fn forget_texts(&mut self) {
+    pub fn forget_texts(&mut self) {
         if let Some(texts) = &mut self.texts {
             texts.clear();
         }

@@ -139,6 +139,16 @@ impl TextSpec {
         rule.can_be_second().then_some(rule)
     }
 
+    /// Whether outputs of other requests are looked up too, so that drafts depend on what ran
+    /// before.
+    pub fn keeps_outputs(&self) -> bool {
+        match self {
+            Self::PromptLookup(_) => false,
+            Self::Suffix(rule) => rule.max_cached_requests > 0,
+            Self::Trie(_) => true,
+        }
+    }
+
     /// Whether it can be a second source: it finds chains, and fills none of them.
     pub fn can_be_second(&self) -> bool {
         match self {

@@ -45,6 +45,9 @@ pub struct DraftCosts {
     pub row_ms: f64,
     /// For each million tokens in the cache of all requests, in each pass.
     pub context_ms: f64,
+    /// For each prompt token that it reads besides the target.
+    #[serde(default)]
+    pub prefill_token_ms: f64,
     /// Rows of a request in the one pass of a block head; missing for a draft that runs a pass for
     /// each step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,6 +107,7 @@ impl StepCosts {
             ("draft.pass_ms", draft.pass_ms),
             ("draft.row_ms", draft.row_ms),
             ("draft.context_ms", draft.context_ms),
+            ("draft.prefill_token_ms", draft.prefill_token_ms),
             ("prefill_step_ms", self.prefill_step_ms),
             ("prefill_token_ms", self.prefill_token_ms),
         ] {
@@ -150,7 +154,7 @@ impl StepCosts {
     /// in the same pass.
     pub fn round(&self, shape: TreeShape, batch: usize, rows: usize, context: f64, prefilled: usize) -> f64 {
         let cached = batch as f64 * context / 1e6;
-        let prompt = prefilled as f64 * self.prefill_token_ms;
+        let prompt = prefilled as f64 * self.prompt_token(!shape.is_off());
         self.verify(rows as f64)
             + prompt
             + self.request_ms * batch as f64
@@ -163,9 +167,14 @@ impl StepCosts {
         self.round(shape, batch, shape.verified_rows(batch), context, 0)
     }
 
-    /// A step that only prefills, in ms.
-    pub fn prefill(&self, tokens: usize) -> f64 {
-        self.prefill_step_ms + self.prefill_token_ms * tokens as f64
+    /// A step that only prefills, in ms; `speculates` is whether the draft reads prompts too.
+    pub fn prefill(&self, tokens: usize, speculates: bool) -> f64 {
+        self.prefill_step_ms + self.prompt_token(speculates) * tokens as f64
+    }
+
+    /// A prompt token, in ms.
+    fn prompt_token(&self, speculates: bool) -> f64 {
+        self.prefill_token_ms + if speculates { self.draft.prefill_token_ms } else { 0.0 }
     }
 }
 
@@ -174,26 +183,47 @@ const LLAMA_8B_H200: [[f64; 2]; 7] =
     [[1.0, 3.62], [32.0, 3.97], [64.0, 4.27], [128.0, 5.0], [256.0, 7.4], [512.0, 12.9], [1024.0, 25.2]];
 
 /// Named machines: name, source, and the draft's costs. The pass over rows and the cost of a
-/// request are measured; costs of contexts, prefill and of the block head are counted from bytes
-/// and operations.
+/// request are measured; costs of contexts, prefill (the draft's too: 0.6, 0.25 and 1.95 GFLOP a
+/// token) and of the block head are counted from bytes and operations.
 pub const NAMES: [(&str, &str, DraftCosts); 3] = [
     (
         "llama-3.1-8b-eagle3-h200",
         "Llama-3.1-8B with an EAGLE-3 head on an H200: passes measured with spectune, contexts (131 kB of KV a token at \
          3.9 TB/s) and prefill (16 GFLOP a token at 600 TFLOP/s) computed",
-        DraftCosts { pass_ms: 0.2, row_ms: 0.0011, context_ms: 1.05, block: None, kind: Some(DraftKind::Eagle3) },
+        DraftCosts {
+            pass_ms: 0.2,
+            row_ms: 0.0011,
+            context_ms: 1.05,
+            prefill_token_ms: 0.001,
+            block: None,
+            kind: Some(DraftKind::Eagle3),
+        },
     ),
     (
         "llama-3.1-8b-block8-h200",
         "Llama-3.1-8B with a block head of 8 rows on an H200: the target's pass measured with spectune, the draft's \
          computed from its bytes (2.1 GB of layers and 1.24 GB of LM head at 4.3 TB/s)",
-        DraftCosts { pass_ms: 0.78, row_ms: 0.0011, context_ms: 5.25, block: Some(8), kind: Some(DraftKind::Block) },
+        DraftCosts {
+            pass_ms: 0.78,
+            row_ms: 0.0011,
+            context_ms: 5.25,
+            prefill_token_ms: 0.0004,
+            block: Some(8),
+            kind: Some(DraftKind::Block),
+        },
     ),
     (
         "llama-3.1-8b-llama-3.2-1b-h200",
         "Llama-3.1-8B with Llama-3.2-1B as its draft on an H200: the draft's passes from rounds of 3,1,4 at batch 1 and 8 \
          measured with spectune, its contexts (33 kB of KV a token at 3.9 TB/s) computed",
-        DraftCosts { pass_ms: 0.73, row_ms: 0.016, context_ms: 8.4, block: None, kind: Some(DraftKind::Standalone) },
+        DraftCosts {
+            pass_ms: 0.73,
+            row_ms: 0.016,
+            context_ms: 8.4,
+            prefill_token_ms: 0.0033,
+            block: None,
+            kind: Some(DraftKind::Standalone),
+        },
     ),
 ];
 

@@ -98,7 +98,8 @@ mod tests {
     #[test]
     fn passes_are_warned_about_where_drafts_are_looked_up() {
         let machine = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a machine");
-        let free = DraftCosts { pass_ms: 0.0, row_ms: 0.0, context_ms: 0.0, block: None, kind: None };
+        let free =
+            DraftCosts { pass_ms: 0.0, row_ms: 0.0, context_ms: 0.0, prefill_token_ms: 0.0, block: None, kind: None };
         let without = StepTimes::from(StepCosts { draft: free, ..machine.clone() });
         let times = StepTimes::from(machine);
         for algorithm in ["NGRAM", "ngram", "SUFFIX", "PROMPT_LOOKUP"] {

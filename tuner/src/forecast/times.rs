@@ -215,7 +215,7 @@ impl StepTimes {
     /// A step that only prefills, in ms; `speculates` is whether the draft reads prompts too.
     pub fn prefill(&self, step: &PrefillStep, speculates: bool) -> f64 {
         match self {
-            Self::Sum(costs) => costs.prefill(step.tokens),
+            Self::Sum(costs) => costs.prefill(step.tokens, speculates),
             Self::Fitted(times) if speculates => times.prefill.step(step),
             Self::Fitted(times) => times.prefill_target.step(step),
         }

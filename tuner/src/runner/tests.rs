@@ -4,7 +4,10 @@ use std::{
     time::Duration,
 };
 
-use engine::{Engine, Request, SamplingParams, StopConditions};
+use engine::{
+    Engine, Request, SamplingParams, StopConditions,
+    spec::{SuffixRule, TextSpec},
+};
 use schemas::{
     sweep::{Metric, Objective},
     tree::TreeShape,
@@ -62,6 +65,26 @@ fn figures(engine: &mut Engine, load: TrialLoad, terms: &TrialOptions<'_>) -> Me
 
 fn seen(engine: &mut Engine, workload: &LoadedWorkload, source: &RequestSource) -> Observations {
     drive(engine, &workload.requests, source, &NEVER).expect("a trial").expect("no one interrupted it")
+}
+
+/// Requests of the warm-up and of the trial are the same, so what the warm-up generated would be
+/// drafts that are always right.
+#[test]
+fn outputs_of_the_warm_up_are_no_drafts_of_the_trial() {
+    let rule = TextSpec::Suffix(SuffixRule::DEFAULT);
+    let accept_length = |warm_up_tokens| {
+        let mut engine = demo::engine_with_texts(3, rule);
+        let mut workload = LoadedWorkload { warm_up_tokens, ..workload(3) };
+        workload.requests.iter_mut().for_each(|request| request.stop.max_new_tokens = Some(24));
+        let configuration = Configuration::from_shape(TreeShape::chain(6));
+        let trial = Trial { configuration, load: TrialLoad::BatchSize(1), repeat: 0 };
+        match run(&mut engine, &trial, &terms(&workload, &NEVER)).expect("a trial") {
+            TrialEnd::Measured(figures) => figures.accept_length,
+            TrialEnd::Interrupted => panic!("no one interrupted it"),
+        }
+    };
+    let [cold, after] = [0, 20].map(accept_length);
+    assert!((cold - after).abs() < 1e-9, "{cold} without a warm-up, {after} after one");
 }
 
 #[test]
