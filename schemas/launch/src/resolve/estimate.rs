@@ -20,7 +20,7 @@ const COPIES_OF_LOGITS: u64 = 4;
 
 /// What a process has taken before it loads weights: SGLang divides what is free then. Measured on an
 /// H200 with CUDA 13 (SGLang 0.5.16 logs 139.09 of 140.4 GiB).
-const CONTEXT: u64 = 1331 * MIB;
+pub(super) const CONTEXT: u64 = 1331 * MIB;
 
 /// Memory of one GPU in bytes. Parts that cannot be derived from the inputs are `None`; nothing is
 /// guessed.
@@ -64,9 +64,9 @@ pub struct MemoryEstimate {
 }
 
 impl MemoryEstimate {
-    /// Memory outside the static share.
+    /// Memory that the process has left outside the static share.
     pub fn outside(&self) -> Option<u64> {
-        self.gpu.checked_sub(self.static_share?)
+        self.gpu.saturating_sub(CONTEXT).checked_sub(self.static_share?)
     }
 
     /// Memory that has to fit outside the static share; unknown parts count as 0.
