@@ -177,8 +177,12 @@ fn what_is_exported_is_that_of_the_draft_or_refused() {
     export("spectune", &both, 0, &[other, "is the fastest, with"]);
     let rows = fs::read_to_string(&file).expect("a file");
     assert!(rows.contains("[[policy]]") && !rows.contains("row_budget"), "{rows}");
-    let own = [&traced[..], &["--policy", "sglang"]].concat();
-    export("slime", &own, 2, &["--policy sglang has no table", "add --sglang-speculative-adaptive"]);
+    // SGLang's own rule needs no table, but a launch.
+    let own = [&traced[..], &["--times", text(&costs), "--policy", "sglang"]].concat();
+    let flags = export("slime", &own, 0, &["measure the policy sglang before"]).stdout;
+    for flag in ["--sglang-speculative-num-steps 3", "--sglang-speculative-adaptive\n"] {
+        assert!(flags.contains(flag), "{flag}: {flags}");
+    }
     // The table of a block head changes by batch, which SGLang does not follow.
     let table = [&lengths[..], &["--policy", "batch"], &head, &block].concat();
     let refused = export("slime", &table, 2, &["no policy can be exported: batch: ", "not with DSPARK"]);

@@ -36,6 +36,39 @@ pub fn spectune(table: &[SimulatedRow]) -> String {
     table.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
+/// The flags of SGLang's own rule, launched with this many steps; `file` is the path of its adaptive
+/// file, if it has one.
+///
+/// # Errors
+/// A message, when SGLang has no such rule for the draft.
+pub fn own_rule(algorithm: &str, start: usize, file: Option<&str>) -> Result<SlimeFlags, String> {
+    changes_chains(algorithm)?;
+    let mut flags = shape_flags(algorithm, TreeShape::chain(start))?;
+    flags.push("--sglang-speculative-adaptive".into());
+    flags.extend(file.map(|file| format!("--sglang-speculative-adaptive-config {file}")));
+    Ok(SlimeFlags { flags, file: None, warnings: Vec::new() })
+}
+
+/// Whether SGLang changes chains by batch with a draft (`SpeculativeAlgorithm.is_eagle`; NEXTN is
+/// an alias).
+fn changes_chains(algorithm: &str) -> Result<(), String> {
+    match ["EAGLE", "EAGLE3", "NEXTN"].iter().any(|name| name.eq_ignore_ascii_case(algorithm)) {
+        true => Ok(()),
+        false => Err(format!(
+            "SGLang changes chains by batch with EAGLE and EAGLE3 only, not with {algorithm}: leave policies with tables \
+             out with --policy fixed"
+        )),
+    }
+}
+
+/// The draft and one shape.
+fn shape_flags(algorithm: &str, shape: TreeShape) -> Result<Vec<String>, String> {
+    let numbers = drafting::sglang_flags(algorithm, shape)
+        .ok_or_else(|| format!("SGLang does not draft {shape} with {algorithm}"))?;
+    let numbers = numbers.into_iter().map(|(key, number)| format!("--sglang-{} {number}", key.flag().name));
+    Ok(std::iter::once(format!("--sglang-speculative-algorithm {algorithm}")).chain(numbers).collect())
+}
+
 /// The flags of a policy with this table. `file` is the path of the adaptive file, if one is
 /// needed.
 ///
@@ -61,16 +94,10 @@ pub fn slime(algorithm: &str, table: &[SimulatedRow], file: &str) -> Result<Slim
         }
         first = row.batch.saturating_add(1);
     }
-    let shape = |shape: TreeShape| -> Result<Vec<String>, String> {
-        let numbers = drafting::sglang_flags(algorithm, shape)
-            .ok_or_else(|| format!("SGLang does not draft {shape} with {algorithm}"))?;
-        let numbers = numbers.into_iter().map(|(key, number)| format!("--sglang-{} {number}", key.flag().name));
-        Ok(std::iter::once(format!("--sglang-speculative-algorithm {algorithm}")).chain(numbers).collect())
-    };
     match steps.as_slice() {
         [] => Err("the policy has no table that SGLang could run".into()),
         [(_, one)] if one.is_off() => Ok(SlimeFlags { flags: Vec::new(), file: None, warnings }),
-        [(_, one)] => Ok(SlimeFlags { flags: shape(*one)?, file: None, warnings }),
+        [(_, one)] => Ok(SlimeFlags { flags: shape_flags(algorithm, *one)?, file: None, warnings }),
         several => {
             if let Some((_, tree)) = several.iter().find(|(_, shape)| shape.topk > 1 || shape.row_budget.is_some()) {
                 return Err(format!(
@@ -78,15 +105,9 @@ pub fn slime(algorithm: &str, table: &[SimulatedRow], file: &str) -> Result<Slim
                      chains"
                 ));
             }
-            // `SpeculativeAlgorithm.is_eagle` in SGLang; NEXTN is its alias.
-            if !["EAGLE", "EAGLE3", "NEXTN"].iter().any(|name| name.eq_ignore_ascii_case(algorithm)) {
-                return Err(format!(
-                    "SGLang changes chains by batch with EAGLE and EAGLE3 only, not with {algorithm}: leave policies with \
-                     tables out with --policy fixed"
-                ));
-            }
+            changes_chains(algorithm)?;
             let longest = several.iter().map(|(_, shape)| shape.num_steps).max().unwrap_or_default();
-            let mut flags = shape(TreeShape::chain(longest))?;
+            let mut flags = shape_flags(algorithm, TreeShape::chain(longest))?;
             flags.push("--sglang-speculative-adaptive".into());
             flags.push(format!("--sglang-speculative-adaptive-config {file}"));
             let bounds: Vec<String> = several.iter().skip(1).map(|(first, _)| (first - 1).to_string()).collect();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use schemas::tree::TreeShape;
 use tuner::forecast::{
-    exported::{self, dspark::DsparkCosts, temperatures::Temperatures},
+    exported::{self, SlimeFlags, dspark::DsparkCosts, temperatures::Temperatures},
     plan::{NamedTable, SimulatedRow, SimulationPlan, SimulationReport},
     study::Study,
 };
@@ -17,6 +17,8 @@ use crate::{exit::Exit, outputs, terminal};
 const TIERS: &str = "speculative-tiers.json";
 /// SGLang's table of step costs, by default.
 const COSTS: &str = "dspark-costs.json";
+/// The policy that SGLang has itself, without a table.
+const OWN_RULE: &str = "sglang";
 /// The temperatures of a confidence head, by default.
 pub const TEMPERATURES: &str = "dspark-temperatures.json";
 
@@ -61,9 +63,7 @@ impl Export {
 /// # Errors
 /// When slime's flags need a draft that is not known, or no policy of the plan can be exported.
 pub fn exportable(to: Export, plan: &SimulationPlan) -> anyhow::Result<Vec<NamedTable>> {
-    if to == Export::Slime {
-        algorithm(plan)?;
-    }
+    let draft = if to == Export::Slime { algorithm(plan)? } else { "" };
     let (mut refused, mut found) = (None, Vec::new());
     for policy in plan.named_tables()? {
         match to.refusal(plan, &policy.rows) {
@@ -75,18 +75,22 @@ pub fn exportable(to: Export, plan: &SimulationPlan) -> anyhow::Result<Vec<Named
     // No speculation always takes part, as what others are compared with. The schedule of vLLM is
     // no policy that can be measured, but its table can be followed.
     let is_wanted = |policy: &NamedTable| policy.name != "none" || given("none");
-    if found.iter().any(is_wanted) || given("vllm-schedule") {
+    let own_rule = to == Export::Slime && given(OWN_RULE);
+    let has_own_rule = match own_rule.then(|| exported::own_rule(draft, plan.adaptive.start(), None)) {
+        Some(Err(reason)) => {
+            refused = refused.or(Some(format!("{OWN_RULE}: {reason}")));
+            false
+        }
+        own_rule => own_rule.is_some(),
+    };
+    if found.iter().any(is_wanted) || given("vllm-schedule") || has_own_rule {
         return Ok(found);
     }
     if let Some(reason) = refused {
         bail!("no policy can be exported: {reason}");
     }
-    let own = match to == Export::Slime && given("sglang") {
-        true => "; SGLang's own rule needs no table: add --sglang-speculative-adaptive to slime's flags",
-        false => "",
-    };
     bail!(
-        "--policy {} has no table that {} could follow: name another policy too, such as fixed or batch{own}",
+        "--policy {} has no table that {} could follow: name another policy too, such as fixed or batch",
         plan.policies.join(","),
         to.engine()
     )
@@ -136,6 +140,12 @@ pub fn exported(
     found: &SimulationReport,
     tables: &[NamedTable],
 ) -> anyhow::Result<()> {
+    let Study { policies, chosen, .. } = &found.study;
+    if to == Export::Slime && policies[*chosen].name == OWN_RULE {
+        let file = arguments.adaptive.file().map(|path| path.display().to_string());
+        let flags = exported::own_rule(algorithm(plan)?, plan.adaptive.start(), file.as_deref());
+        return slime(arguments, OWN_RULE, &flags.map_err(|reason| anyhow::anyhow!("{OWN_RULE}: {reason}"))?);
+    }
     let (name, table) = followed(to, plan, found, tables)?;
     if to == Export::Spectune {
         terminal::note(
@@ -154,6 +164,11 @@ pub fn exported(
     if let Some(text) = &flags.file {
         outputs::write(path, text, "")?;
     }
+    slime(arguments, name, &flags)
+}
+
+/// Prints flags for slime.
+fn slime(arguments: &Arguments, name: &str, flags: &SlimeFlags) -> anyhow::Result<()> {
     flags.warnings.iter().for_each(|warning| terminal::note(&format!("warning: {warning}")));
     terminal::note(&format!("simulated: measure the policy {name} before you rely on it"));
     if flags.flags.is_empty() {

@@ -18,13 +18,17 @@ const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
 /// probabilities, and renormalised after top-k/top-p (SGLang `speculative/eagle_info.py`).
 const COPIES_OF_LOGITS: u64 = 4;
 
+/// What a process has taken before it loads weights: SGLang divides what is free then. Measured on an
+/// H200 with CUDA 13 (SGLang 0.5.16 logs 139.09 of 140.4 GiB).
+pub(super) const CONTEXT: u64 = 1331 * MIB;
+
 /// Memory of one GPU in bytes. Parts that cannot be derived from the inputs are `None`; nothing is
 /// guessed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryEstimate {
     /// Total memory of the GPU.
     pub gpu: u64,
-    /// The static share: weights and KV cache.
+    /// The static share of what is free before weights are loaded: weights and KV cache.
     pub static_share: Option<u64>,
     /// The target's weights on this GPU.
     pub target_weights: Option<u64>,
@@ -60,9 +64,9 @@ pub struct MemoryEstimate {
 }
 
 impl MemoryEstimate {
-    /// Memory outside the static share.
+    /// Memory that the process has left outside the static share.
     pub fn outside(&self) -> Option<u64> {
-        self.gpu.checked_sub(self.static_share?)
+        self.gpu.saturating_sub(CONTEXT).checked_sub(self.static_share?)
     }
 
     /// Memory that has to fit outside the static share; unknown parts count as 0.
@@ -95,7 +99,7 @@ pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryE
         resolved.mem_fraction_static.as_ref().map(|share| share.value).filter(|share| (0.0..=1.0).contains(share));
     let mut estimate = MemoryEstimate {
         gpu,
-        static_share: share.map(|share| (gpu as f64 * share) as u64),
+        static_share: share.map(|share| (gpu.saturating_sub(CONTEXT) as f64 * share) as u64),
         target_weights: weights(
             given,
             resolved,

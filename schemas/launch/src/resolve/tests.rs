@@ -317,11 +317,12 @@ fn the_view_says_where_everything_comes_from() {
       tp_size                        1                                         default: one GPU by default [sglang server_args]
     memory of one GPU, estimated
       all                           140.4 GiB
-      static                        126.8 GiB  weights and KV cache
+      before loading                  1.3 GiB  context and libraries of CUDA, as measured on an H200
+      static                        125.6 GiB  weights and KV cache
       target weights                 15.0 GiB  static
       draft weights                   0 bytes  static
-      KV cache                  888313 tokens  of 132.0 KiB, target and draft
-      outside                        13.6 GiB  activations, graphs, logits
+      KV cache                  878990 tokens  of 132.0 KiB, target and draft
+      outside                        13.5 GiB  activations, graphs, logits
       activations, graphs            12.6 GiB  by the engine's own rule of chunk and largest batch
       verify logits                 117.4 MiB  float32, once; sampling makes copies
     ");

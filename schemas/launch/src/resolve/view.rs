@@ -5,7 +5,10 @@ use std::fmt;
 use schemas::text::Source;
 use serde_json::{Map, Value as Json, json};
 
-use super::{Decided, FilledStates, MemoryEstimate, Origin, Resolved, StatePool, estimate::readable};
+use super::{
+    Decided, FilledStates, MemoryEstimate, Origin, Resolved, StatePool,
+    estimate::{CONTEXT, readable},
+};
 
 /// One line of the table.
 pub(super) struct ViewRow {
@@ -172,6 +175,7 @@ fn memory_table(memory: &MemoryEstimate) -> String {
     });
     let rows = [
         ("all", amount(Some(memory.gpu)), String::new()),
+        ("before loading", amount(Some(CONTEXT)), "context and libraries of CUDA, as measured on an H200".into()),
         ("static", amount(memory.static_share), "weights and KV cache".into()),
         ("target weights", amount(memory.target_weights), "static".into()),
         ("draft weights", amount(memory.draft_weights), place.into()),

@@ -47,6 +47,11 @@ impl AdaptiveLaunch {
         Ok(Self { version, settings: settings.launched(start)?, start, ignored, is_given: true })
     }
 
+    /// The number of steps with which the server starts.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
     /// The rule over those of its candidates that are known, with notes; `None` if none are.
     fn known(&self, knows: impl Fn(usize) -> bool) -> Option<(Adaptive, Vec<String>)> {
         let Self { version, start, .. } = self;

@@ -36,18 +36,22 @@ fn qwen() -> ModelFacts {
     )
 }
 
-/// The estimate for a launch with these flags, and four fifths of the GPU's memory.
+/// What a process has taken before it loads, in MiB.
+const CONTEXT: u64 = 1331;
+
+/// The estimate for a launch with these flags, and four fifths of the GPU's memory that is free
+/// before it loads, in MiB.
 fn estimate(
     (flags, version): (&str, &str),
     target: &ModelFacts,
     draft: Option<&ModelFacts>,
-    memory: u64,
+    free: u64,
 ) -> MemoryEstimate {
     let text = format!("sglang serve --model-path x --mem-fraction-static 0.8 {flags}");
     let parsed = parse(&Source::new("x", text), &Options::default());
     let launch = parsed.launches.first().expect("a launch");
     let version = version.parse().expect("a version");
-    resolve(launch, version, true, Some(target), draft, Some(memory)).memory.expect("the GPU is known")
+    resolve(launch, version, true, Some(target), draft, Some(free + CONTEXT)).memory.expect("the GPU is known")
 }
 
 fn gpt_oss_pools(flags: &str, version: &str) -> (Option<u64>, Option<u64>, Option<String>) {
