@@ -36,8 +36,8 @@ pub fn spectune(table: &[SimulatedRow]) -> String {
     table.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// The flags of SGLang's own rule, launched with this many steps; `file` is the path of its adaptive
-/// file, if it has one.
+/// The flags of SGLang's own rule, launched with this many steps; `file` is the path of its
+/// adaptive file, if it has one.
 ///
 /// # Errors
 /// A message, when SGLang has no such rule for the draft.

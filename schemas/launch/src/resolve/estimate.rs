@@ -18,8 +18,8 @@ const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
 /// probabilities, and renormalised after top-k/top-p (SGLang `speculative/eagle_info.py`).
 const COPIES_OF_LOGITS: u64 = 4;
 
-/// What a process has taken before it loads weights: SGLang divides what is free then. Measured on an
-/// H200 with CUDA 13 (SGLang 0.5.16 logs 139.09 of 140.4 GiB).
+/// What a process has taken before it loads weights: SGLang divides what is free then. Measured on
+/// an H200 with CUDA 13 (SGLang 0.5.16 logs 139.09 of 140.4 GiB).
 pub(super) const CONTEXT: u64 = 1331 * MIB;
 
 /// Memory of one GPU in bytes. Parts that cannot be derived from the inputs are `None`; nothing is
