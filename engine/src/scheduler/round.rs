@@ -92,8 +92,10 @@ impl Scheduler {
         if self.looks_up() && !looks_up {
             self.keep_texts(&members);
         }
+        // What the backend looks up by itself is added when it is known.
+        let rows = slots.len() + drafts.iter().flatten().sum::<usize>();
         let members = members.into_iter().map(|(id, _)| id).zip(drafts).collect();
-        let ran = RanRound { shape, batch: slots.len(), tokens };
+        let ran = RanRound { shape, batch: slots.len(), rows, tokens };
         self.in_flight.push_back(InFlight::Round(LaunchedRound { ticket, ran, members, times_prefills, looked_up }));
         Ok(true)
     }
@@ -179,7 +181,7 @@ impl Scheduler {
         round: LaunchedRound,
         events: &mut dyn FnMut(Event),
     ) -> Result<(), EngineError> {
-        let LaunchedRound { ticket, ran, members, times_prefills, looked_up } = round;
+        let LaunchedRound { ticket, mut ran, members, times_prefills, looked_up } = round;
         let mut output = self.backend.collect(ticket)?;
         if let Some(looked_up) = looked_up {
             // Nothing was in flight during look-ups, so the device had no work in that time.
@@ -191,7 +193,11 @@ impl Scheduler {
         let mut drafts = Vec::with_capacity(members.len());
         for ((id, proposed), produced) in members.into_iter().zip(output.yields) {
             let Some(running) = self.running.iter_mut().find(|running| running.id() == id) else { continue };
-            let proposed = proposed.unwrap_or_else(|| found(self.texts.as_mut(), running, ran.shape));
+            let proposed = proposed.unwrap_or_else(|| {
+                let found = found(self.texts.as_mut(), running, ran.shape);
+                ran.rows += found;
+                found
+            });
             // A request that ended in an earlier round has left the texts.
             let keeps = running.finished().is_none() && self.policy.speculates();
             if let Some(texts) = self.texts.as_mut().filter(|_| keeps) {

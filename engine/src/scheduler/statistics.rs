@@ -94,6 +94,9 @@ pub struct RanRound {
     pub shape: TreeShape,
     /// Number of requests, including those that ended in the meantime.
     pub batch: usize,
+    /// Rows that the target verified: one of each request, and its drafts, as many as were found if
+    /// they are looked up in texts.
+    pub rows: usize,
     /// Tokens of all of them together, as far as the host knew them when it launched the round.
     pub tokens: usize,
 }

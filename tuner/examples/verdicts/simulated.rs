@@ -220,7 +220,8 @@ fn figures(speed: f64, stall: f64, kind: Stalls, random: &mut StdRng) -> Measure
         .iter()
         .map(|took| {
             begin += took;
-            SteadyStep { begin: begin - took, took: *took, rounds: 1, batch: 1, prompt_tokens: 0 }
+            let (shape, rows, tokens) = (TreeShape::OFF, 1, 100);
+            SteadyStep { begin: begin - took, took: *took, rounds: 1, batch: 1, shape, rows, tokens, prompt_tokens: 0 }
         })
         .collect();
     let steadied = steadied(&steps);

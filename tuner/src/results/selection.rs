@@ -10,6 +10,7 @@ mod scores;
 mod serial;
 mod slow;
 mod starts;
+mod uneven;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +27,7 @@ pub use self::{
 use self::{
     choice::{Blame, Judge},
     scores::Scores,
+    uneven::Sides,
 };
 pub use crate::statistics::{Interval, RangeKind};
 use crate::{
@@ -219,11 +221,6 @@ pub struct UnevenStalls {
     pub wall_speedup: f64,
 }
 
-/// Difference of the stalled shares of two sides from which on removing stalls may favour one of
-/// them: stalls are found by comparing steps, and a long step hides more of a disturbance than a
-/// short one.
-const UNEVEN: f64 = 0.05;
-
 impl Comparison {
     /// The comparison that a sweep file asks for.
     pub fn from_sweep(file: &SweepFile) -> Self {
@@ -296,6 +293,9 @@ pub enum Uncertainty {
     FewRepeats,
     /// The machine was busy with other work, which explains the differences between repeats.
     BusyMachine,
+    /// One side stalled for more of its time in nearly every repeat, and by the wall clock the
+    /// verdict would be another.
+    UnevenStalls,
     /// Repeats differ too much, for an unknown reason.
     Noise,
     /// Two starts of one configuration differ by as much as the configurations.
@@ -355,6 +355,7 @@ impl Uncertainty {
             Self::Noise => "not known: the repeats vary too much",
             Self::StartsDiffer => "not known: differences between starts of a server may explain it",
             Self::Dependent => "cannot be decided: the repeats depend on each other",
+            Self::UnevenStalls => "not known: not the same by the wall clock",
             Self::NoPair => "not known: no repeat in common with no speculation",
         }
     }
@@ -563,7 +564,8 @@ fn rank_race(load: TrialLoad, race: &ConfigurationRace<'_>, comparison: Comparis
         .collect();
     choice::tie(&mut comparable, &judge, comparisons);
 
-    let mut disturbance = disturbance(race, &entries, metric, off);
+    let sides = Sides { race, metric, excluded: &excluded };
+    let mut disturbance = disturbance(&sides, &entries, off);
     let blame = Blame {
         repeats: cells.iter().map(|row| row.iter().filter(|cell| !cell.is_empty()).count()).max().unwrap_or_default(),
         stalled: disturbance.stalled_share,
@@ -579,7 +581,8 @@ fn rank_race(load: TrialLoad, race: &ConfigurationRace<'_>, comparison: Comparis
     let (chosen, verdict) = choice::choose(&measured, all_failed, &judge, comparisons, &blame);
     let speculates = |row: &usize| race.keys().nth(*row).is_some_and(|configuration| !configuration.is_off());
     let subject = chosen.filter(speculates).or_else(|| best_speculating(&entries).map(|(row, _)| row));
-    disturbance.uneven = subject.zip(off).and_then(|(row, off)| uneven_stalls(race, [row, off], metric, &excluded));
+    disturbance.uneven = subject.zip(off).and_then(|(row, off)| sides.stalls([row, off]));
+    let (chosen, verdict) = sides.confirmed(chosen, verdict, off);
     let behind = off.filter(|_| looks == Looks::PlannedStarts);
     let (starts, ratio) = behind.and_then(|off| Starts::behind(race, &measured, chosen, off, metric)).unzip();
     let may_be_starts = starts.as_ref().zip(ratio).is_some_and(|(starts, ratio)| starts.explain(verdict, ratio));
@@ -673,16 +676,11 @@ fn entry(configuration: &Configuration, trials: &[RankedPlace<'_>], is_excluded:
 }
 
 /// How much other work disturbed the trials of a race.
-fn disturbance(
-    race: &ConfigurationRace<'_>,
-    entries: &[(usize, Ranked)],
-    metric: Metric,
-    off: Option<usize>,
-) -> Disturbance {
-    let figures = || race.values().flatten().filter_map(|one| one.record.measurement());
+fn disturbance(sides: &Sides<'_>, entries: &[(usize, Ranked)], off: Option<usize>) -> Disturbance {
+    let figures = || sides.race.values().flatten().filter_map(|one| one.record.measurement());
     let sum = |of: fn(&Ranked) -> usize| entries.iter().map(|(_, entry)| of(entry)).sum();
     let wall_speedup = best_speculating(entries).zip(off).and_then(|((row, steady), off)| {
-        let wall = wall_speedup(race, [row, off], metric)?;
+        let wall = sides.wall_speedup([row, off])?;
         ((wall / steady).ln().abs() > 0.05).then_some(wall)
     });
     Disturbance {
@@ -699,41 +697,6 @@ fn disturbance(
 fn best_speculating(entries: &[(usize, Ranked)]) -> Option<(usize, f64)> {
     let of = |(row, entry): &(usize, Ranked)| Some((*row, entry.speedup?.median));
     entries.iter().filter(|(_, entry)| !entry.configuration.is_off()).find_map(of)
-}
-
-/// The lead of one row over another by the wall clock, stalls included, as a ratio; `None` without
-/// a pair, and for an open loop, where the wall clock is what is compared anyway.
-fn wall_speedup(race: &ConfigurationRace<'_>, [row, over]: [usize; 2], metric: Metric) -> Option<f64> {
-    let score = |record: &Record| record.measurement()?.wall_score(metric).map(f64::ln);
-    let (row, over) = (race.values().nth(row)?, race.values().nth(over)?);
-    row.first()?.record.trial.load.batch_size()?;
-    let pairs = row.iter().filter_map(|one| {
-        let other = over.iter().find(|other| other.block == one.block)?;
-        Some(score(one.record)? - score(other.record)?)
-    });
-    median(pairs.collect()).map(f64::exp)
-}
-
-/// The stalls of two rows, the second without speculation, if their shares differ by more than
-/// [`UNEVEN`] and are removed from the figures.
-fn uneven_stalls(
-    race: &ConfigurationRace<'_>,
-    rows: [usize; 2],
-    metric: Metric,
-    excluded: &[ExcludedTrial],
-) -> Option<UnevenStalls> {
-    let share = |row: usize| {
-        let trials = race.values().nth(row)?.iter().map(|one| one.record);
-        let counted = trials.filter(|record| !excluded.iter().any(|one| one.is_of(record)));
-        let figures = counted.filter_map(Record::measurement).filter(|figures| figures.steady.is_some());
-        let shares: Vec<f64> = figures.filter_map(|figures| Some(figures.stalls?.of_time)).collect();
-        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
-    };
-    let (speculating, no_speculation) = (share(rows[0])?, share(rows[1])?);
-    if (speculating - no_speculation).abs() <= UNEVEN {
-        return None;
-    }
-    Some(UnevenStalls { speculating, no_speculation, wall_speedup: wall_speedup(race, rows, metric)? })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{
 
 use super::steady::SteadyStep;
 use engine::{Completion, Engine, EngineError, Event, Request, RequestId, backend::RoundTiming, scheduler::Statistics};
+use schemas::tree::TreeShape;
 
 /// How requests arrive.
 #[derive(Clone, Debug)]
@@ -154,11 +155,16 @@ fn feed(
             }
         })?;
         let now = start.elapsed();
+        let ran = &engine.statistics().ran;
         seen.steps.push(SteadyStep {
             begin: last.as_secs_f64(),
             took: (now - last).as_secs_f64(),
             rounds: engine.statistics().rounds - rounds,
             batch,
+            // Several rounds end in one step only when the last ones are drained.
+            shape: ran.iter().map(|round| round.shape).max().unwrap_or(TreeShape::OFF),
+            rows: ran.iter().map(|round| round.rows).sum(),
+            tokens: ran.iter().map(|round| round.tokens).sum(),
             prompt_tokens: read_tokens(engine) - prompt_tokens,
         });
         last = now;

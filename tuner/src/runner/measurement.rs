@@ -208,7 +208,7 @@ fn milliseconds(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use engine::{Completion, FinishReason};
-    use schemas::sweep::Metric;
+    use schemas::{sweep::Metric, tree::TreeShape};
 
     use super::{super::steady::SteadyStep, *};
     use crate::trials::record::Stalls;
@@ -254,7 +254,17 @@ mod tests {
 
     #[test]
     fn without_stalls_the_steady_figures_are_those_of_the_wall_clock_and_with_them_they_stay() {
-        let step = |begin: f64, took: f64| SteadyStep { begin, took, rounds: 1, batch: 4, prompt_tokens: 0 };
+        let (shape, rows, tokens) = (TreeShape::OFF, 4, 400);
+        let step = |begin: f64, took: f64| SteadyStep {
+            begin,
+            took,
+            rounds: 1,
+            batch: 4,
+            shape,
+            rows,
+            tokens,
+            prompt_tokens: 0,
+        };
         let quiet = Observations { steps: (0..200).map(|at| step(0.01 * f64::from(at), 0.01)).collect(), ..seen() };
         let figures = from_observations(&quiet, &Objective::default(), false).expect("figures");
         let steady = figures.steady.expect("a closed loop");

@@ -1,13 +1,16 @@
 //! Separates stalls from work: steps of a trial that took far longer than others of their kind.
 //!
 //! A thread that waits for a processor, or a GPU that another process uses, makes single steps
-//! several times as long. The normal time of a step is known from others of its kind: steps with
-//! the same number of requests after a step with the same number of prompt tokens (whose last part,
-//! the draft's, a GPU may still be working on), or for prefills with the same number of prompt
-//! tokens. What slows every step alike cannot be detected here; it shows in the repeats of the
-//! trial.
+//! several times as long. The normal time of a step is known from others of its kind, which share
+//! what decides its work: the shape that ran, the rows that were verified (drafts from texts are
+//! found in some rounds only), the number of requests, and the number of prompt tokens of the step
+//! before (whose last part, the draft's, a GPU may still be working on). Within a kind the time may
+//! grow with the tokens of the requests, and that of a prefill with those of its prompts. What
+//! slows every step alike cannot be detected here; it shows in the repeats of the trial.
 
 use std::collections::BTreeMap;
+
+use schemas::tree::TreeShape;
 
 use crate::{statistics::median, trials::record::Stalls};
 
@@ -22,6 +25,12 @@ pub struct SteadyStep {
     pub rounds: u64,
     /// Number of requests being served.
     pub batch: usize,
+    /// The tree of its rounds; no speculation without a round.
+    pub shape: TreeShape,
+    /// Rows that its rounds verified.
+    pub rows: usize,
+    /// Tokens of the requests in its rounds, all together.
+    pub tokens: usize,
     /// Number of prompt tokens prefilled in it.
     pub prompt_tokens: u64,
 }
@@ -51,9 +60,53 @@ const SHARE_OF_PROMPTS: f64 = 0.5;
 const TIMES: f64 = 2.0;
 /// Maximum number of prefill steps of which all pairs are compared.
 const MOST_PAIRS: usize = 400;
+/// The same for the other steps of a kind, of which a trial may have many kinds.
+const MOST_PAIRS_OF_KIND: usize = 128;
+/// Steps whose rows differ by less than a factor of 2^(1/4) are of one kind.
+const ROWS_PER_OCTAVE: f64 = 4.0;
 
-/// Prompt tokens of the step before, rounds, and number of requests.
-type StepKind = ((u64, u64), usize);
+/// What decides how long a step takes, besides the tokens of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct StepKind {
+    /// Prompt tokens of the step before.
+    before: u64,
+    rounds: u64,
+    shape: TreeShape,
+    batch: usize,
+    /// The logarithm of its rows in parts of an octave.
+    rows: i32,
+}
+
+impl StepKind {
+    fn of(step: &SteadyStep, before: u64) -> Self {
+        let rows = (step.rows.max(1) as f64).log2() * ROWS_PER_OCTAVE;
+        Self { before, rounds: step.rounds, shape: step.shape, batch: step.batch, rows: rows.round() as i32 }
+    }
+
+    /// How far another kind is whose steps do work of the same form; `None` for other work.
+    fn distance(&self, other: &Self) -> Option<(u32, usize)> {
+        let work = |kind: &Self| (kind.before, kind.rounds, kind.shape);
+        let distance = (self.rows.abs_diff(other.rows), self.batch.abs_diff(other.batch));
+        (work(self) == work(other)).then_some(distance)
+    }
+}
+
+/// The time of the steps of a kind, as a line over the tokens of their requests.
+#[derive(Clone, Copy, Debug)]
+struct Typical {
+    base: f64,
+    slope: f64,
+    /// Mean of the durations that are no stalls, relative to the line.
+    mean: f64,
+    /// The fewest tokens of its steps. Below them the line is unknown.
+    fewest: f64,
+}
+
+impl Typical {
+    fn at(&self, tokens: usize) -> f64 {
+        self.mean * (self.base + self.slope * (tokens as f64).max(self.fewest))
+    }
+}
 
 /// Removes the stalls from a trial's steps.
 pub fn steadied(steps: &[SteadyStep]) -> Steadied {
@@ -65,29 +118,31 @@ pub fn steadied(steps: &[SteadyStep]) -> Steadied {
         } else {
             // The step after a prefill waits for it, so it is of another kind than other rounds.
             let before = at.checked_sub(1).map_or(0, |before| steps[before].prompt_tokens);
-            kinds.entry(((before, step.rounds), step.batch)).or_default().push(at)
+            kinds.entry(StepKind::of(step, before)).or_default().push(at)
         }
     }
     let mut expected: Vec<Option<f64>> = vec![None; steps.len()];
-    let mut typical: BTreeMap<StepKind, f64> = BTreeMap::new();
+    let mut typical: BTreeMap<StepKind, Typical> = BTreeMap::new();
     // Kinds with few steps have no reliable median; they are judged by the nearest kind that has
     // one.
     let (large, small): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|(_, places)| places.len() >= FEWEST);
     for (kind, places) in large {
-        let took: Vec<f64> = places.iter().map(|at| steps[*at].took).collect();
-        let Some((longest, mean)) = longest(&took, SHARE) else { continue };
-        typical.insert(kind, mean);
-        places.iter().filter(|at| steps[**at].took > longest).for_each(|at| expected[*at] = Some(mean));
+        typical.extend(steady_kind(steps, &places, &mut expected).map(|found| (kind, found)));
     }
-    for (((before, rounds), batch), places) in small {
-        let nearest = |before: u64| {
-            let same = typical.iter().filter(|((work, _), _)| *work == (before, rounds));
-            same.min_by_key(|((_, of), _)| of.abs_diff(batch)).map(|(_, like)| *like)
+    for (kind, places) in small {
+        let nearest = |kind: StepKind| {
+            let alike = typical.iter().filter_map(|(other, found)| Some((kind.distance(other)?, other.rows, found)));
+            let (_, rows, found) = alike.min_by_key(|(distance, ..)| *distance)?;
+            // At most proportional to the rows: what a round takes besides them does not grow.
+            let more_rows = (f64::from(kind.rows - rows) / ROWS_PER_OCTAVE).exp2().max(1.0);
+            Some((found, more_rows))
         };
+        let (same, plain) = (nearest(kind), nearest(StepKind { before: 0, ..kind }));
         for at in places {
+            let like = |(found, more_rows): (&Typical, f64)| found.at(steps[at].tokens) * more_rows;
             // The rest of a prefill takes less than the prefill.
-            let after_any = || Some(nearest(0)? + steps[at.checked_sub(1)?].took);
-            let Some(like) = nearest(before).or_else(after_any) else { continue };
+            let after_any = || Some(like(plain?) + steps[at.checked_sub(1)?].took);
+            let Some(like) = same.map(like).or_else(after_any) else { continue };
             if steps[at].took > TIMES * like {
                 expected[at] = Some(like);
             }
@@ -103,6 +158,15 @@ pub fn steadied(steps: &[SteadyStep]) -> Steadied {
         of_steps: stalled as f64 / steps.len().max(1) as f64,
     };
     Steadied { took, stalls }
+}
+
+/// Compares the steps of a kind with a line through them, by the tokens of their requests.
+fn steady_kind(steps: &[SteadyStep], places: &[usize], expected: &mut [Option<f64>]) -> Option<Typical> {
+    let points: Vec<(f64, f64)> = places.iter().map(|at| (steps[*at].tokens as f64, steps[*at].took)).collect();
+    let (base, slope) = line(&points, MOST_PAIRS_OF_KIND);
+    let fewest = points.iter().map(|(tokens, _)| *tokens).fold(f64::INFINITY, f64::min);
+    let mean = remove_above_line(places, &points, (base, slope), SHARE, expected)?;
+    Some(Typical { base, slope, mean, fewest })
 }
 
 /// The longest duration that counts as work, and the mean of the durations up to it. `None` without
@@ -123,30 +187,57 @@ fn steady_prompts(steps: &[SteadyStep], prompts: &[usize], expected: &mut [Optio
         return;
     }
     let points: Vec<(f64, f64)> = prompts.iter().map(|at| (steps[*at].prompt_tokens as f64, steps[*at].took)).collect();
-    let (base, slope) = line(&points);
-    let like = |tokens: f64| base + slope * tokens;
-    let ratios: Vec<f64> = points.iter().map(|(tokens, took)| took / like(*tokens).max(f64::MIN_POSITIVE)).collect();
-    let Some((longest, mean)) = longest(&ratios, SHARE_OF_PROMPTS) else { return };
-    for ((at, (tokens, _)), ratio) in prompts.iter().zip(&points).zip(&ratios) {
+    remove_above_line(prompts, &points, line(&points, MOST_PAIRS), SHARE_OF_PROMPTS, expected);
+}
+
+/// Sets what steps far above a line should have taken; returns the mean of the others relative to
+/// it. `None` without steps.
+fn remove_above_line(
+    places: &[usize],
+    points: &[(f64, f64)],
+    (base, slope): (f64, f64),
+    share: f64,
+    expected: &mut [Option<f64>],
+) -> Option<f64> {
+    let like = |tokens: f64| (base + slope * tokens).max(f64::MIN_POSITIVE);
+    let ratios: Vec<f64> = points.iter().map(|(tokens, took)| took / like(*tokens)).collect();
+    let (longest, mean) = longest(&ratios, share)?;
+    for ((at, (tokens, _)), ratio) in places.iter().zip(points).zip(&ratios) {
         if *ratio > longest {
             expected[*at] = Some(mean * like(*tokens));
         }
     }
+    Some(mean)
 }
 
-/// Intercept and slope of a robust line (Theil and Sen): a third of the points can be far above it
-/// without moving it much.
-fn line(points: &[(f64, f64)]) -> (f64, f64) {
-    // The median of the slopes of all pairs (Theil–Sen) ignores single stalls; it grows with the
-    // square of the points.
-    let few: Vec<(f64, f64)> = points.iter().step_by(points.len().div_ceil(MOST_PAIRS).max(1)).copied().collect();
+/// Intercept and slope of a robust line (Theil and Sen) through durations by their tokens: a third
+/// of the points can be far above it without moving it much. Pairs of at most `most` points are
+/// compared, since their number grows with the square of the points.
+fn line(points: &[(f64, f64)], most: usize) -> (f64, f64) {
+    // By tokens: every so many steps in order of time may all be the same step of each request.
+    let mut sorted = points.to_vec();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let few: Vec<(f64, f64)> = sorted.iter().step_by(sorted.len().div_ceil(most).max(1)).copied().collect();
     let pairs = few.iter().enumerate().flat_map(|(at, a)| few[at + 1..].iter().map(move |b| (a, b)));
-    let slopes = pairs.filter(|(a, b)| a.0 != b.0).map(|(a, b)| (b.1 - a.1) / (b.0 - a.0)).collect();
+    let slopes = pairs.filter(|(a, b)| a.0 != b.0).map(|(a, b)| ((b.1 - a.1) / (b.0 - a.0), b.0 - a.0)).collect();
     let least = points.iter().map(|(_, took)| *took).fold(f64::INFINITY, f64::min);
-    let slope = median(slopes).unwrap_or(0.0).max(0.0);
+    let slope = weighted_median(slopes).unwrap_or(0.0).max(0.0);
     let base = median(points.iter().map(|(tokens, took)| took - slope * tokens).collect()).unwrap_or(least);
     // A step takes some time regardless of its number of tokens.
     (base.max(0.0), slope)
+}
+
+/// The median of slopes by their distance: where most contexts are short and alike, pairs of them
+/// are many but say little.
+fn weighted_median(mut slopes: Vec<(f64, f64)>) -> Option<f64> {
+    slopes.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let half = slopes.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut sum = 0.0;
+    let is_half = |(_, weight): &&(f64, f64)| {
+        sum += weight;
+        sum >= half
+    };
+    slopes.iter().find(is_half).map(|(slope, _)| *slope)
 }
 
 /// Converts wall time to time without stalls.
@@ -186,13 +277,35 @@ impl<'a> Clock<'a> {
 mod tests {
     use super::*;
 
+    const CHAIN: TreeShape = TreeShape { num_steps: 15, topk: 1, num_draft_tokens: 16, row_budget: None };
+
     fn steps(took: impl IntoIterator<Item = (f64, u64)>) -> Vec<SteadyStep> {
+        let step =
+            |(took, prompt_tokens)| SteadyStep { took, prompt_tokens, batch: 4, rows: 4, tokens: 400, ..plain(took) };
+        in_order(took.into_iter().map(step))
+    }
+
+    /// A round of one request without speculation.
+    fn plain(took: f64) -> SteadyStep {
+        SteadyStep {
+            begin: 0.0,
+            took,
+            rounds: 1,
+            batch: 1,
+            shape: TreeShape::OFF,
+            rows: 1,
+            tokens: 100,
+            prompt_tokens: 0,
+        }
+    }
+
+    fn in_order(steps: impl IntoIterator<Item = SteadyStep>) -> Vec<SteadyStep> {
         let mut begin = 0.0;
-        let step = |(took, prompt_tokens)| {
-            begin += took;
-            SteadyStep { begin: begin - took, took, rounds: 1, batch: 4, prompt_tokens }
+        let step = |step: SteadyStep| {
+            begin += step.took;
+            SteadyStep { begin: begin - step.took, ..step }
         };
-        took.into_iter().map(step).collect()
+        steps.into_iter().map(step).collect()
     }
 
     fn check(steps: &[SteadyStep], total: f64, of_steps: f64) {
@@ -205,6 +318,66 @@ mod tests {
     #[test]
     fn steps_that_grow_with_their_context_do_not_stall() {
         check(&steps((0..100).map(|at| (1.0 + 0.004 * f64::from(at), 0))), 119.8, 0.0);
+    }
+
+    /// Checks that steps do not stall, and that a step of each group does if it takes four times as
+    /// long.
+    fn check_work(groups: &[SteadyStep]) {
+        let all = in_order(groups.iter().copied());
+        let total: f64 = all.iter().map(|step| step.took).sum();
+        check(&all, total, 0.0);
+        let longest = groups.iter().map(|step| step.took).fold(0.0, f64::max);
+        for is_long in [false, true] {
+            let mut stalled = groups.to_vec();
+            let at = stalled.iter().rposition(|step| (step.took > 0.9 * longest) == is_long).expect("a step");
+            stalled[at].took *= 4.0;
+            check(&in_order(stalled), total, 1.0 / groups.len() as f64);
+        }
+    }
+
+    /// Of every ten steps, seven are the first and three the second.
+    fn mixed(first: SteadyStep, second: SteadyStep) -> Vec<SteadyStep> {
+        (0..100).map(|at| if at % 10 < 7 { first } else { second }).collect()
+    }
+
+    #[test]
+    fn rounds_of_another_shape_or_with_more_rows_are_other_work() {
+        let found = SteadyStep { shape: CHAIN, rows: 16, ..plain(1.6) };
+        check_work(&mixed(plain(1.0), found));
+        check_work(&mixed(SteadyStep { shape: CHAIN, rows: 3, ..plain(1.0) }, found));
+        check_work(&mixed(SteadyStep { shape: CHAIN, rows: 3, ..plain(1.0) }, SteadyStep { rows: 8, ..found }));
+    }
+
+    #[test]
+    fn rounds_with_long_contexts_are_no_stalls_among_short_ones() {
+        let of = |at: usize, context: usize| {
+            let tokens = context + at % 96;
+            SteadyStep { tokens, ..plain(1.0 + tokens as f64 / 900.0) }
+        };
+        // Three of twelve requests have long prompts.
+        let each = |request: usize| (0..96).map(move |at| of(at, if request % 4 == 3 { 900 } else { 24 }));
+        check_work(&(0..12).flat_map(each).collect::<Vec<_>>());
+        // As many requests as there are rounds between two that are compared.
+        check_work(&(0..96 * 40).map(|at| of(at, if at % 5 == 4 { 900 } else { 24 })).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn few_rounds_are_held_against_those_of_their_shape_with_the_nearest_rows() {
+        let rows = |rows: usize, took: f64| SteadyStep { shape: CHAIN, rows, ..plain(took) };
+        let usual = || (0..40).flat_map(|_| [plain(1.0), rows(4, 1.5)]);
+        let work = 40.0 * 2.5;
+        // Rounds of twice the rows may take twice as long, and more than that of a plain one.
+        check(&in_order(usual().chain([rows(8, 3.0), rows(16, 6.0)])), work + 9.0, 0.0);
+        check(&in_order(usual().chain([rows(8, 30.0)])), work + 3.0, 1.0 / 81.0);
+        // No round of this shape says what it takes.
+        let other = SteadyStep { shape: TreeShape { num_steps: 3, ..CHAIN }, ..rows(4, 9.0) };
+        check(&in_order(usual().chain([other])), work + 9.0, 0.0);
+        // A long context, beyond those of the others.
+        let grows = |tokens: usize| SteadyStep { tokens, ..plain(1.0 + tokens as f64 / 100.0) };
+        let long = SteadyStep { batch: 2, rows: 2, ..grows(1000) };
+        let short = (0..40).map(|at| grows(24 + at));
+        let sum: f64 = short.clone().map(|step| step.took).sum();
+        check(&in_order(short.chain([long])), sum + 11.0, 0.0);
     }
 
     #[test]

@@ -185,9 +185,9 @@ pub struct Measurement {
     pub machine: Option<HostActivity>,
 }
 
-/// The figures of a trial without stalls: a step that took far longer than others of its kind (same
-/// number of requests, same number of prompt tokens) counts with the mean of these. Without stalls
-/// they equal those of the wall clock.
+/// The figures of a trial without stalls: a step that took far longer than others of its kind (the
+/// same shape, rows and number of requests; for a prefill, in proportion to its prompt tokens)
+/// counts as these do. Without stalls they equal those of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
     /// Seconds of the whole trial.

@@ -170,6 +170,10 @@ fn cannot_tell(race: &Race, doubt: Uncertainty) -> String {
         Uncertainty::OneRepeat => "with one repeat the noise is unknown",
         Uncertainty::FewRepeats => "there are too few repeats for a difference of this size",
         Uncertainty::BusyMachine => "the machine was busy with other things",
+        Uncertainty::UnevenStalls => {
+            "one side stalled for more of its time in nearly every repeat, and by the wall clock, stalls included, the \
+             answer is another"
+        }
         Uncertainty::Noise => "the repeats vary too much",
         Uncertainty::StartsDiffer => "what differs from start to start of a server may explain the difference",
         Uncertainty::Dependent => "the repeats depend on each other, so more of them say little",
@@ -196,7 +200,7 @@ fn cannot_tell(race: &Race, doubt: Uncertainty) -> String {
             " Something that lasts from repeat to repeat affects configurations differently, such as clocks, temperature \
              or other work: end it, raise workload.requests (tune: --requests) in a new folder, or continue later with --resume."
         }
-        (Uncertainty::BusyMachine, _) if exhausted => {
+        (Uncertainty::BusyMachine | Uncertainty::UnevenStalls, _) if exhausted => {
             " The greatest number of repeats is reached: measure again in a new folder while nothing else runs."
         }
         (_, _) if exhausted => {
@@ -211,7 +215,9 @@ fn cannot_tell(race: &Race, doubt: Uncertainty) -> String {
         (Uncertainty::Noise, _) => {
             " Longer trials vary less: raise workload.requests (tune: --requests) in a new folder; or measure on with --until decided --resume."
         }
-        (Uncertainty::BusyMachine, _) => " While nothing else runs, measure on with --until decided --resume.",
+        (Uncertainty::BusyMachine | Uncertainty::UnevenStalls, _) => {
+            " While nothing else runs, measure on with --until decided --resume."
+        }
     };
     format!("It is unknown whether speculation pays: {why}.{so_far}{}{kept}{what}", at_most(race))
 }
@@ -432,6 +438,9 @@ mod tests {
         assert_eq!(words.matches("By wall-clock time").count(), 1, "{words}");
         assert!(words.contains("3,1,4 is at 1.35×"), "{words}");
         assert_eq!(notes(&race).len(), 1);
+        let (words, mood) = verdict(&race);
+        assert!(words.contains("by the wall clock, stalls included, the answer is another"), "{words}");
+        assert!(words.contains("While nothing else runs") && mood == "unknown", "{words}");
     }
 
     #[test]

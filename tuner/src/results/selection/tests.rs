@@ -122,27 +122,32 @@ fn a_tie_is_not_carried_on_and_a_busy_machine_is_not_believed() {
     assert_eq!(ranking.chosen, Some(Configuration::from_shape(TreeShape::OFF)));
 }
 
+/// Sets the rate of a trial without its stalls.
+fn steady(record: &mut Record, rate: f64) {
+    let figures = figures(record);
+    figures.stalls = Some(Stalls { of_time: 1.0 - figures.output_tokens_per_s / rate, of_steps: 0.2 });
+    figures.steady = Some(Steady {
+        elapsed_s: 1.0,
+        output_tokens_per_s: rate,
+        tokens_per_s_per_user: rate,
+        goodput_tokens_per_s: None,
+        inter_token_ms: None,
+        time_to_first_token_ms: figures.time_to_first_token_ms,
+        latency_ms: figures.latency_ms,
+    });
+}
+
 #[test]
 fn stalls_that_steps_tell_neither_win_nor_lose() {
-    // No speculation stalls for two thirds of its time, the tree for a tenth; without stalls the
-    // tree runs at 0.87.
+    // No speculation stalls for two thirds of its time in every repeat, the tree for a tenth;
+    // without stalls the tree runs at 0.87.
     let mut records = records(&[("0,1,1", &[33.0, 35.0, 32.0]), ("2,2,4", &[79.0, 77.0, 78.0])]);
     for record in &mut records {
         let rate = if record.trial.configuration.is_off() { 100.0 } else { 87.0 } + record.trial.repeat as f64;
-        let figures = figures(record);
-        figures.stalls = Some(Stalls { of_time: 1.0 - figures.output_tokens_per_s / rate, of_steps: 0.2 });
-        figures.steady = Some(Steady {
-            elapsed_s: 1.0,
-            output_tokens_per_s: rate,
-            tokens_per_s_per_user: rate,
-            goodput_tokens_per_s: None,
-            inter_token_ms: None,
-            time_to_first_token_ms: figures.time_to_first_token_ms,
-            latency_ms: figures.latency_ms,
-        });
+        steady(record, rate);
     }
     let ranking = &rank(&records, Metric::Throughput)[0];
-    assert_eq!(ranking.verdict, SpeculationVerdict::DoesNotPay);
+    assert_eq!(ranking.verdict, SpeculationVerdict::CannotTell(Uncertainty::UnevenStalls));
     let wall = ranking.disturbance.wall_speedup.expect("the wall clock says something else");
     assert!(wall > 2.0 && ranking.disturbance.marked == 6, "{:?}", ranking.disturbance);
     let uneven = ranking.disturbance.uneven.expect("the baseline stalled for longer");
@@ -151,7 +156,8 @@ fn stalls_that_steps_tell_neither_win_nor_lose() {
     for record in &mut even {
         figures(record).stalls = Some(Stalls { of_time: 0.3, of_steps: 0.2 });
     }
-    assert_eq!(rank(&even, Metric::Throughput)[0].disturbance.uneven, None);
+    let even = &rank(&even, Metric::Throughput)[0];
+    assert_eq!((even.disturbance.uneven, even.verdict), (None, SpeculationVerdict::DoesNotPay));
     // A trial in which nearly every step stalls is omitted.
     for record in records.iter_mut().filter(|record| record.trial.configuration.is_off()) {
         figures(record).stalls = Some(Stalls { of_time: 0.9, of_steps: 0.9 });
@@ -163,6 +169,43 @@ fn stalls_that_steps_tell_neither_win_nor_lose() {
     let reasons: Vec<Option<Exclusion>> = records.iter().map(|record| ranking.exclusion(record)).collect();
     assert_eq!(reasons[..3], [Some(Exclusion::Stalled); 3]);
     assert_eq!(reasons[3..], [None; 3]);
+}
+
+/// Rates by the wall clock and without stalls, of no speculation and of a chain.
+fn removed(off: [[f64; 5]; 2], chain: [[f64; 5]; 2]) -> LoadRanking {
+    let mut all = records(&[("0,1,1", &off[0]), ("3,1,4", &chain[0])]);
+    let rates = off[1].into_iter().chain(chain[1]);
+    all.iter_mut().zip(rates).for_each(|(record, rate)| steady(record, rate));
+    rank(&all, Metric::Throughput).remove(0)
+}
+
+#[test]
+fn speculation_does_not_pay_by_what_is_removed_from_its_side_alone() {
+    let off = [100.0, 101.0, 99.0, 100.5, 99.5];
+    let of = |ratio: f64| off.map(|rate| rate * ratio);
+    let quiet = [off, off];
+    // A third of the chain's time is removed in every repeat, and less than nothing is left of its
+    // gain by the wall clock.
+    let ranking = removed(quiet, [of(0.9), of(1.35)]);
+    assert_eq!(ranking.verdict, SpeculationVerdict::CannotTell(Uncertainty::UnevenStalls));
+    assert_eq!(ranking.chosen, Some(Configuration::from_shape(TreeShape::OFF)));
+    // In one repeat of five less is removed.
+    let [mut most, mut without] = [of(0.9), of(1.35)];
+    (most[2], without[2]) = (134.0, 134.0);
+    assert_eq!(removed(quiet, [most, without]).verdict, SpeculationVerdict::CannotTell(Uncertainty::UnevenStalls));
+    // Both say that it pays.
+    let ranking = removed(quiet, [of(1.2), of(1.5)]);
+    assert!(ranking.disturbance.uneven.is_some() && ranking.verdict == SpeculationVerdict::Pays);
+    // In the same way no speculation is not better by what is removed from its side.
+    let ranking = removed([of(0.8), off], [of(0.9), of(0.9)]);
+    assert_eq!(ranking.verdict, SpeculationVerdict::CannotTell(Uncertainty::UnevenStalls));
+    let ranking = removed([of(0.93), of(1.01)], [of(0.999), off]);
+    assert_eq!(ranking.verdict, SpeculationVerdict::CannotTell(Uncertainty::UnevenStalls), "gains of 5% are open");
+    // Two trials of the chain were disturbed, which is chance; the others confirm it.
+    let mut disturbed = of(1.2);
+    (disturbed[1], disturbed[3]) = (60.0, 70.0);
+    let ranking = removed(quiet, [disturbed, of(1.2)]);
+    assert!(ranking.disturbance.uneven.is_some() && ranking.verdict == SpeculationVerdict::Pays);
 }
 
 #[test]
