@@ -91,6 +91,9 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
         if drive(engine, &warm_up, &source, interrupted)?.is_none() {
             return Ok(TrialEnd::Interrupted);
         }
+        // Drafts from texts would be found in the outputs of the same prompts.
+        engine.settle(&mut |_| {})?;
+        engine.flush_cache()?;
     }
     // After the warm-up, whose captures and compilations are not the trial's.
     let watch = Watch::begin(engine.gpu_state());
