@@ -22,16 +22,20 @@ fn batches(race: &Race, best: &RaceEntry, baseline: &RaceEntry) -> Option<String
     let batch = race.load.batch_size()?;
     let (own, plain) = (best.mean_batch?, baseline.mean_batch?);
     let differ = (own / plain - 1.0).abs() > MOST_DIFFERENCE;
+    let requests = best.ranked.first_token.map_or(0, |tail| tail.count);
+    let least = if requests < 4 * batch {
+        format!("at least 4 × batch, {}", 4 * batch)
+    } else {
+        format!("more than {requests}")
+    };
     differ.then(|| {
         format!(
             "{}: on average {} requests ran together with {} and {} without speculation, since fewer run near the end of a \
-             trial: the speed-up is not that of a constant batch; raise workload.requests (tune: --requests) to at least \
-             4 × batch, {}",
+             trial: the speed-up is not that of a constant batch; raise workload.requests (tune: --requests) to {least}",
             race.load,
             figures::quantity(own),
             columns::name(best),
-            figures::quantity(plain),
-            4 * batch
+            figures::quantity(plain)
         )
     })
 }
