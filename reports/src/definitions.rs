@@ -39,6 +39,9 @@ pub fn terms(loads: impl IntoIterator<Item = TrialLoad>) -> impl Iterator<Item =
 /// Definition of the time of waiting for drafts.
 pub const DRAFT_WAIT: &str = "time before a round in which the device waits until the host has looked drafts up in texts and copied them, which is in none of the round's times, but in those of requests and in throughput: median over rounds; none where the host looks nothing up";
 
+/// Definition of the mean running batch.
+pub const MEAN_BATCH: &str = "mean number of requests that ran together: over the rounds of spectune's own engine; on servers the time of all requests / the time of the trial. Near the end of a trial fewer run";
+
 /// Definition of stalls.
 pub const STALLS: &str = "steps that took far longer than the others of their kind, because something else ran on the machine; they count with the mean of their kind. All times and rates are without stalls where trials separate them: a closed loop in spectune's own engine does; servers and open loops do not, so theirs are by the wall clock. Columns that start with wall_ in the files include stalls";
 

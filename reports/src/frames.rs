@@ -35,6 +35,8 @@ const TRIAL_FIGURES: &[OfTrial] = &[
     ("stalled_share", |trial| Some(trial.stalls?.of_time)),
     ("accept_length", |trial| Some(trial.accept_length)),
     ("retractions", |trial| trial.retractions.map(|count| count as f64)),
+    ("mean_batch", Measurement::mean_running_batch),
+    ("cached_share", |trial| trial.cached_share),
     ("tokens_per_joule", Measurement::tokens_per_joule),
     ("in_time", |trial| trial.in_time),
     ("offered_per_s", |trial| Some(trial.arrivals.as_ref()?.offered_per_s)),

@@ -30,6 +30,7 @@ pub mod running;
 mod section;
 mod terminal;
 pub mod training;
+mod uneven;
 
 use std::path::{Path, PathBuf};
 

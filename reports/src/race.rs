@@ -69,6 +69,11 @@ pub struct RaceEntry {
     /// Times that a request was put back because the KV cache was full: median over repeats; `None`
     /// if there was none, or it is not told.
     pub retractions: Option<f64>,
+    /// Mean number of requests that ran together: median over repeats; `None` if not recorded.
+    pub mean_batch: Option<f64>,
+    /// Share of the prompt tokens found in the prefix cache: median over repeats; `None` if not
+    /// reported.
+    pub cached_share: Option<f64>,
     /// Time in ms in which the device waits before a round for drafts that the host looks up:
     /// median over rounds, then over repeats; `None` if it looks none up.
     pub draft_wait_ms: Option<f64>,
@@ -277,6 +282,8 @@ impl RaceEntry {
             )
             // Zero is what every healthy run has: a column of zeros tells nothing.
             .filter(|count| *count > 0.0),
+            mean_batch: statistics::median(measurements.iter().filter_map(|one| one.mean_running_batch()).collect()),
+            cached_share: statistics::median(measurements.iter().filter_map(|one| one.cached_share).collect()),
             draft_wait_ms: median_of(&measurements, |one| one.draft_wait_ms),
             split: split(&measurements),
             positions: positions(&ranked.accept_histogram),

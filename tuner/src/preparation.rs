@@ -14,9 +14,12 @@ use crate::{
     prediction::{acceptance, guide::AcceptanceTable},
     space::{Expanded, settings},
     strategy::Experiment,
-    trials::record::Fingerprint,
+    trials::{configuration::TrialLoad, record::Fingerprint},
     workload::{self, LoadedWorkload, ModelText},
 };
+
+/// Requests of a trial for each that runs together: with fewer, its end is much of it.
+const LEAST_WAVES: usize = 4;
 
 /// A sweep that is ready to run.
 pub struct Ready {
@@ -279,6 +282,7 @@ impl Ready {
                 "a trial has up to {most} requests but the workload has {prompts} prompts: prompts are repeated{consequence}"
             ));
         }
+        notes.extend(short_loop(&self.workload, &self.experiment.loads));
         let are_set =
             !self.inputs.file.engine.capture_sizes.is_empty() || !self.inputs.file.knobs.capture_sizes.is_empty();
         if are_set && self.fingerprint.device == "cpu" {
@@ -300,6 +304,19 @@ impl Ready {
     }
 }
 
+/// A warning if the end of a trial, where fewer requests run, is much of it: with equal output
+/// lengths requests without speculation end together, those with it do not.
+fn short_loop(workload: &LoadedWorkload, loads: &[TrialLoad]) -> Option<String> {
+    let sizes = loads.iter().filter_map(|load| Some((workload.requests_under(*load), load.batch_size()?)));
+    let too_few = sizes.filter(|(requests, batch)| *batch > 1 && *requests < LEAST_WAVES * batch);
+    let (requests, batch) = too_few.max_by_key(|(_, batch)| *batch)?;
+    Some(format!(
+        "a trial of batch {batch} has {requests} requests, so that much of it runs fewer together, with speculation more \
+         than without: raise workload.requests (tune: --requests) to at least {} (4 × batch)",
+        LEAST_WAVES * batch
+    ))
+}
+
 fn gone() -> EngineError {
     EngineError::Device("the engine could not be started again after a failure".into())
 }
@@ -317,4 +334,31 @@ fn fingerprint(
     let one = Fingerprint::from_engine(engine, algorithm.as_deref(), limit, workload.hash.clone());
     let draft = if several { inputs.draft_hashes() } else { one.draft };
     Fingerprint { draft, settings: one.settings + &imported, ..one }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Request, SamplingParams, StopConditions};
+
+    use super::*;
+
+    #[test]
+    fn fewer_than_four_waves_of_the_largest_batch_are_warned_about() {
+        let (sampling, stop) = (SamplingParams::default(), StopConditions::default());
+        let request = Request { input_ids: vec![1], sampling, stop };
+        let workload = |count: usize| LoadedWorkload {
+            requests: vec![request.clone(); count],
+            recorded: Vec::new(),
+            seed: 0,
+            warm_up_tokens: 0,
+            hash: String::new(),
+            left_out: 0,
+            prompts: count,
+        };
+        let loads = [TrialLoad::BatchSize(1), TrialLoad::BatchSize(8)];
+        let words = short_loop(&workload(31), &loads).expect("a warning");
+        assert!(words.contains("batch 8 has 31 requests") && words.contains("at least 32"), "{words}");
+        assert_eq!(short_loop(&workload(32), &loads), None);
+        assert_eq!(short_loop(&workload(1), &[TrialLoad::BatchSize(1), TrialLoad::Recorded]), None);
+    }
 }

@@ -8,7 +8,6 @@
 mod describe;
 pub mod journal;
 mod place;
-mod prompts;
 pub mod record;
 pub mod result;
 mod trial;
@@ -32,7 +31,6 @@ use external::{
 pub use self::describe::DescribedFile;
 use self::{
     journal::RunningContents,
-    prompts::PromptPool,
     record::{RunningHeader, RunningOutcome, RunningRecord, RunningServer, RunningSettings},
 };
 use crate::{
@@ -45,7 +43,10 @@ use crate::{
         configuration::TrialLoad,
         journal::{RUNNING, already_there, exists, lines::Lines},
     },
-    workload::ModelText,
+    workload::{
+        ModelText,
+        prompt_pool::{Draw, PromptPool},
+    },
 };
 
 /// Maximum time without a byte of a response; a long prefill takes less.
@@ -341,7 +342,7 @@ impl RunningBench<'_, '_> {
     }
 
     /// Measures one server; returns false if it was stopped by the user or by the end of the time.
-    fn trial(&mut self, at: usize, load: TrialLoad, repeat: usize, draw: &prompts::Draw) -> Result<bool, TunerError> {
+    fn trial(&mut self, at: usize, load: TrialLoad, repeat: usize, draw: &Draw) -> Result<bool, TunerError> {
         let Connected { api, server, .. } = &self.servers[at];
         self.progress.started(server, load, repeat);
         let options = trial::RunningOptions {

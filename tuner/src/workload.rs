@@ -6,6 +6,7 @@ mod entry;
 mod file;
 mod formats;
 mod model_text;
+pub(crate) mod prompt_pool;
 mod prompts;
 mod random;
 #[cfg(test)]

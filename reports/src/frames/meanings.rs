@@ -55,6 +55,8 @@ const TRIALS: &[Meaning] = &[
         "offered_per_s, served_per_s, unserved_at_last",
         "open loops: requests sent and served per second from the first arrival to the last, and those not served by then",
     ),
+    ("mean_batch", definitions::MEAN_BATCH),
+    ("cached_share", "share of the prompt tokens found in the prefix cache; empty if the server does not report it"),
     ("draft_wait_ms_*", definitions::DRAFT_WAIT),
     ("apart_*", "parts of rounds that were timed after the trial"),
     ("accept_length", definitions::ACCEPT_LENGTH),

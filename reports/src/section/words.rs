@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tuner::files::date;
 
 use super::Section;
-use crate::{figures, race::Race};
+use crate::{figures, race::Race, uneven};
 
 /// What random prompts do not say.
 const RANDOM_PROMPTS: &str =
@@ -76,6 +76,7 @@ impl Section<'_> {
             cautions.push(RANDOM_PROMPTS.to_owned());
         }
         cautions.extend(self.races.iter().filter_map(retractions));
+        cautions.extend(self.races.iter().flat_map(uneven::warnings));
         let mut known = BTreeSet::new();
         cautions.retain(|caution| known.insert(caution.clone()));
         cautions

@@ -65,6 +65,8 @@ pub fn from_observations(
         latency_ms,
         rounds_s: Some(seen.round_time.as_secs_f64()),
         prefills_s: Some(seen.prefill_time.as_secs_f64()),
+        mean_batch: None,
+        cached_share: cached_share(&seen.served),
         retractions: seen.retractions,
         stalls: Some(steadied.stalls),
         steady,
@@ -139,6 +141,13 @@ fn arrivals(seen: &Observations, tokens: u64) -> Option<ArrivalFigures> {
         offered_tokens_per_s: tokens as f64 / requests * offered_per_s,
         unserved_at_last: seen.unserved_at_last,
     })
+}
+
+/// Share of the prompt tokens that were found in the prefix cache.
+fn cached_share(served: &[CompletedRequest]) -> Option<f64> {
+    let sum = |of: fn(&CompletedRequest) -> usize| served.iter().map(of).sum::<usize>();
+    let prompts = sum(|one| one.completion.prompt_tokens);
+    (prompts > 0).then(|| sum(|one| one.completion.cached_tokens) as f64 / prompts as f64)
 }
 
 /// Share of the requests within the limits; `None` without limits.

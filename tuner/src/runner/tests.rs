@@ -171,6 +171,26 @@ fn acceptance_is_made_up_for_one_trial() {
 }
 
 #[test]
+fn drafts_from_texts_are_not_looked_up_in_outputs_of_the_warm_up() {
+    let mut engine = demo::engine_with_texts("SUFFIX");
+    let shape: TreeShape = "4,1,5".parse().expect("a shape");
+    let mut accepted = |warm_up_tokens| {
+        let request = Request {
+            stop: StopConditions { max_new_tokens: Some(40), ignore_eos: true, ..StopConditions::default() },
+            ..workload(1).requests.remove(0)
+        };
+        let workload = LoadedWorkload { requests: vec![request], warm_up_tokens, ..workload(1) };
+        let load = TrialLoad::BatchSize(1);
+        let trial = Trial { configuration: Configuration::from_shape(shape), load, repeat: 0 };
+        match run(&mut engine, &trial, &terms(&workload, &NEVER)).expect("a trial") {
+            TrialEnd::Measured(figures) => figures.accept_length,
+            TrialEnd::Interrupted => panic!("no one interrupted it"),
+        }
+    };
+    assert_eq!(accepted(40), accepted(0), "the warm-up generated the whole output");
+}
+
+#[test]
 fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
     let mut engine = demo::engine_of(4, 32);
     let mut workload = LoadedWorkload { warm_up_tokens: 0, ..workload(4) };

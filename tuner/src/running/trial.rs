@@ -14,11 +14,13 @@ use external::{
     load::{self, LoadArrivals, Observed},
 };
 
-use super::{
-    prompts::Draw,
-    record::{OtherTraffic, RunningFigures},
+use super::record::{OtherTraffic, RunningFigures};
+use crate::{
+    statistics::median,
+    system::server::generate,
+    trials::record::TrialSpread,
+    workload::prompt_pool::{Draw, other_prompt},
 };
-use crate::{statistics::median, system::server::generate, trials::record::TrialSpread};
 
 /// Interval at which the server's gauges are read during a load.
 const LOOK: Duration = Duration::from_millis(50);
@@ -116,9 +118,7 @@ fn warm_up(api: &Api, draw: &Draw, options: &RunningOptions<'_>) -> Result<(), S
         LoadArrivals::Open(_) => 1,
     };
     let reversed = |request: &Request| {
-        let mut request = request.clone();
-        request.input_ids.truncate(WARM_UP_PROMPT);
-        request.input_ids.reverse();
+        let mut request = other_prompt(request, WARM_UP_PROMPT);
         request.stop.max_new_tokens = Some(options.warm_up_tokens);
         request
     };

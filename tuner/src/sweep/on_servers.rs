@@ -31,7 +31,11 @@ use crate::{
     strategy::{self, Experiment, Planned, SearchFindings},
     system::{
         System, SystemError,
-        server::{FileLookup, Host, LaunchPlan, LookupState, Servers, look_up, words},
+        server::{
+            FileLookup, Host, LaunchPlan, LookupState, Servers,
+            fresh::{self, FreshPrompts},
+            look_up, words,
+        },
         time_limit::TimeLimit,
     },
     trials::{
@@ -39,6 +43,7 @@ use crate::{
         journal::JournalHeader,
         record::{Fingerprint, Record, Trial},
     },
+    workload::ModelText,
 };
 
 /// Runs the sweep. Its time counts from the first server that is ready: how long a first start
@@ -60,9 +65,10 @@ fn run_within(
     let expanded = request.inputs.space(request.inputs.imported()?.as_ref())?;
     check_files(&plan_of(&request.inputs, &expanded), file, progress)?;
     let (ready, model) = preparation::without_engine(&request.inputs)?;
+    let fresh = fresh_prompts(&ready, &model, &plan_of(&request.inputs, &expanded))?;
     let mut context = SweepContext::new(request, ready, stop, progress);
     let planned = planned(&file.search, &context.ready.experiment);
-    let print = fingerprint(&context.ready);
+    let print = fingerprint(&context.ready, fresh.is_some());
     let known = JournalHeader { fingerprint: print.clone(), ..header(&context.ready, context.out, planned) };
     check_continues(&context, &known)?;
     context.ready.notes().iter().for_each(|note| context.progress.note(note));
@@ -91,6 +97,14 @@ fn run_within(
     context.progress.preparing("the first server", 1);
     let info = system.info(&first).map_err(|error| error.hiding(&file.system.secrets()))?;
     context.progress.prepared(1);
+    let fresh = match fresh {
+        None if !system.flushes()? => without_flush(&mut system, &mut context, &model)?,
+        other => other,
+    };
+    let print = fingerprint(&context.ready, fresh.is_some());
+    if let Some(prompts) = fresh {
+        system.send_fresh(prompts);
+    }
     let version = info.version.as_deref().and_then(|version| version.parse().ok());
     if let Err(error) = context.progress.engine_known(version.filter(|_| !info.is_spectune())) {
         system.stop()?;
@@ -129,6 +143,45 @@ fn run_within(
     let summary = finish(&ready, out, searched, measured, model.context_length, guide.as_ref());
     stopped?;
     summary
+}
+
+/// The prompts of each repeat, if a server of the sweep keeps what it generated whatever is
+/// flushed.
+///
+/// # Errors
+/// When there are too few.
+fn fresh_prompts(ready: &Ready, model: &ModelText, plan: &LaunchPlan) -> Result<Option<FreshPrompts>, TunerError> {
+    let configurations: Vec<&Configuration> = ready.experiment.entrants.iter().map(|one| &one.configuration).collect();
+    let why = fresh::needed(plan, &ready.inputs.file.system, &configurations);
+    why.map(|why| fresh_for(ready, model, &why)).transpose()
+}
+
+fn fresh_for(ready: &Ready, model: &ModelText, why: &str) -> Result<FreshPrompts, TunerError> {
+    let (inputs, experiment) = (&ready.inputs, &ready.experiment);
+    FreshPrompts::load(&inputs.file, &inputs.folder, model.clone(), &experiment.loads, experiment.repeats, why)
+}
+
+/// As [`fresh_prompts`] for a server that does not flush its prefix cache.
+///
+/// # Errors
+/// As there; the server is then stopped.
+fn without_flush(
+    system: &mut Servers<'_>,
+    context: &mut SweepContext<'_>,
+    model: &ModelText,
+) -> Result<Option<FreshPrompts>, TunerError> {
+    let why = "the server has a prefix cache (system.keep_prefix_cache) and does not flush it (vLLM in a container: \
+               VLLM_SERVER_DEV_MODE=1 inside of it)";
+    match fresh_for(&context.ready, model, why) {
+        Ok(prompts) => {
+            context.progress.note(&format!("{why}, so each repeat sends prompts that were not sent before"));
+            Ok(Some(prompts))
+        }
+        Err(error) => {
+            system.stop()?;
+            Err(error)
+        }
+    }
 }
 
 /// The acceptance of every tree of the space, imported or replayed. `None` if it has to be read
@@ -293,7 +346,8 @@ fn engine_of(file: &SweepFile, info: &ServerInfo) -> String {
 }
 
 /// Where and with what the sweep runs, without the engine, which is known once a server runs.
-fn fingerprint(ready: &Ready) -> Fingerprint {
+/// `fresh` says whether each repeat sends other prompts.
+fn fingerprint(ready: &Ready, fresh: bool) -> Fingerprint {
     let inputs = &ready.inputs;
     // A key that changes does not change what is measured.
     let system = &inputs.file.system.masked();
@@ -310,6 +364,7 @@ fn fingerprint(ready: &Ready) -> Fingerprint {
         .as_ref()
         .map_or_else(String::new, |table| format!(", acceptance imported ({})", acceptance::hash(table)));
     let cache = if system.keep_prefix_cache { ", prefix cache on" } else { "" };
+    let fresh = if fresh { ", new prompts in each repeat" } else { "" };
     let keys = match system.speculative_config.is_empty() {
         true => String::new(),
         false => {
@@ -327,7 +382,7 @@ fn fingerprint(ready: &Ready) -> Fingerprint {
         draft: inputs.draft_hashes(),
         workload: ready.workload.hash.clone(),
         settings: format!(
-            "{}, dtype {}{quantised}{rows}{running}{made_up}{cache}{keys}, started by {start}{env}",
+            "{}, dtype {}{quantised}{rows}{running}{made_up}{cache}{fresh}{keys}, started by {start}{env}",
             inputs.algorithms(),
             models.dtype
         ),

@@ -7,8 +7,11 @@
 mod adaptive;
 mod container;
 mod files;
+mod flush;
+pub(crate) mod fresh;
 mod gpu_memory;
 mod host;
+mod kept_texts;
 mod launch;
 mod observed;
 mod resolved;
@@ -43,7 +46,11 @@ pub use self::files::{FileLookup, IN_FOLDER, LookupState, look_up};
 pub use self::host::Host;
 pub use self::launch::{LaunchPlan, words};
 pub(crate) use self::observed::generate;
-use self::{gpu_memory::ServerGpuMemory, observed::Rounds};
+use self::{
+    fresh::{FreshBlock, FreshPrompts},
+    gpu_memory::ServerGpuMemory,
+    observed::Rounds,
+};
 use super::{SwitchCost, System, SystemError};
 use crate::{
     TunerError,
@@ -55,6 +62,7 @@ use crate::{
         configuration::{Configuration, TrialLoad},
         record::{Measurement, PartsApart, Trial},
     },
+    workload::prompt_pool::other_prompt,
 };
 
 /// The subfolder of a sweep's folder with one server log per start.
@@ -74,8 +82,6 @@ const LARGEST_LOG: u64 = 256 << 20;
 /// Time for running requests to be given up after an interrupt. Then their server, which may have
 /// stopped responding, is killed.
 const LONGEST_GIVING_UP: Duration = Duration::from_secs(2);
-/// Maximum time until a server notices that its last request has ended.
-const LONGEST_FLUSH: Duration = Duration::from_secs(10);
 
 /// Ends the servers that a killed run left in a sweep's folder. Returns the number of processes.
 ///
@@ -108,6 +114,8 @@ pub struct Servers<'a> {
     start_seconds: Vec<f64>,
     /// Names of settings for which a difference from the linter was already reported.
     reported: BTreeSet<&'static str>,
+    /// Prompts for each repeat, if the servers cannot forget what they were sent.
+    fresh: Option<FreshPrompts>,
     interrupted: &'a AtomicBool,
 }
 
@@ -122,6 +130,8 @@ struct StartedServer {
     command: String,
     /// Loads that it has already run: kernels compiled at first use are then compiled.
     warm: Vec<TrialLoad>,
+    /// What it was sent of [`FreshPrompts`].
+    sent: Vec<FreshBlock>,
 }
 
 /// Why a configuration does not run.
@@ -178,6 +188,7 @@ impl<'a> Servers<'a> {
             notes,
             start_seconds: Vec::new(),
             reported: BTreeSet::new(),
+            fresh: None,
             interrupted,
         })
     }
@@ -193,6 +204,20 @@ impl<'a> Servers<'a> {
         let info = self.running.as_ref().map(|running| running.info.clone()).unwrap_or_default();
         self.plan.learn(&info);
         Ok(info)
+    }
+
+    /// Sends other prompts in each repeat from now on.
+    pub fn send_fresh(&mut self, prompts: FreshPrompts) {
+        self.fresh = Some(prompts);
+    }
+
+    /// Whether the running server flushes its prefix cache, if it has one.
+    ///
+    /// # Errors
+    /// When it does not respond.
+    pub fn flushes(&self) -> Result<bool, SystemError> {
+        let Some(running) = self.running.as_ref().filter(|_| self.settings.keep_prefix_cache) else { return Ok(true) };
+        flush::succeeds(&mut || running.api.flush_cache(), flush::LONGEST, self.interrupted)
     }
 
     fn kind(&self) -> ApiKind {
@@ -267,7 +292,15 @@ impl<'a> Servers<'a> {
         match info {
             Ok(info) => {
                 let (server, configuration) = (Some(server), configuration.clone());
-                Ok(StartedServer { server, api, configuration, info, command: words(&launch), warm: Vec::new() })
+                Ok(StartedServer {
+                    server,
+                    api,
+                    configuration,
+                    info,
+                    command: words(&launch),
+                    warm: Vec::new(),
+                    sent: Vec::new(),
+                })
             }
             Err(error) => {
                 self.end(server)?;
@@ -362,6 +395,15 @@ impl<'a> Servers<'a> {
             return Ok(true);
         }
         let batch = trial.load.batch_size().unwrap_or(requests.len());
+        // A server that cannot forget must not see the measured prompts before.
+        let others: Vec<Request>;
+        let requests = match &self.fresh {
+            Some(_) => {
+                others = requests.iter().map(|request| other_prompt(request, usize::MAX)).collect();
+                others.as_slice()
+            }
+            None => requests,
+        };
         let is_warm = running.warm.contains(&trial.load);
         let warm_up: Vec<Request> = if is_warm {
             requests.iter().take(batch).map(|request| runner::shortened(request, tokens)).collect()
@@ -394,16 +436,33 @@ impl<'a> Servers<'a> {
     }
 
     /// Flushes the prefix cache, and waits if the server still finishes a request.
+    ///
+    /// # Errors
+    /// When it does not flush, and would find what it was sent before.
     fn flush(&self, running: &StartedServer) -> Result<(), SystemError> {
-        let deadline = Instant::now() + LONGEST_FLUSH;
-        while !running.api.flush_cache()? && Instant::now() < deadline && !self.interrupted.load(Ordering::Relaxed) {
-            // A server that we started without a prefix cache has nothing to flush.
-            if running.server.is_some() && !self.settings.keep_prefix_cache {
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(100));
+        // A server that we started without a prefix cache has nothing to flush, unless it keeps
+        // texts; prompts that were not sent before are not in it either.
+        let has_cache = running.server.is_none() || self.settings.keep_prefix_cache;
+        let keeps = kept_texts::need_a_flush(&self.plan, &running.configuration);
+        let must = self.fresh.is_none() && (has_cache || keeps);
+        flush::before_a_trial(must, &mut || running.api.flush_cache(), flush::LONGEST, self.interrupted)
+    }
+
+    /// The requests of a trial and their arrivals.
+    fn requested(
+        &self,
+        running: &StartedServer,
+        trial: &Trial,
+        terms: &TrialOptions<'_>,
+    ) -> Result<(Vec<Request>, LoadArrivals), SystemError> {
+        if let Some(fresh) = &self.fresh {
+            return fresh.requests(trial, &running.sent);
         }
-        Ok(())
+        let (requests, source) = runner::requested(terms.workload, trial)?;
+        Ok(match source {
+            RequestSource::Closed(batch_size) => (requests, LoadArrivals::Closed(batch_size)),
+            RequestSource::Open(times) => (requests, LoadArrivals::Open(times)),
+        })
     }
 }
 
@@ -456,11 +515,8 @@ impl System for Servers<'_> {
         let Some(running) = &self.running else {
             return Err(SystemError::Unsupported("no server is running".into()));
         };
-        let (requests, source) = runner::requested(terms.workload, trial)?;
-        let arrivals = match source {
-            RequestSource::Closed(batch_size) => LoadArrivals::Closed(batch_size),
-            RequestSource::Open(times) => LoadArrivals::Open(times),
-        };
+        let block = self.fresh.as_ref().map(|fresh| fresh.block(trial));
+        let (requests, arrivals) = self.requested(running, trial, terms)?;
         resolved::check_room(&running.info, trial.load)?;
         // Otherwise some configurations would find earlier prompts in the cache and others would
         // not.
@@ -476,11 +532,17 @@ impl System for Servers<'_> {
         let log_before = running.server.as_ref().map(Server::log_length);
         let watch = Watch::begin(None);
         let chain = chain.filter(|_| !warms);
+        if let Some((running, block)) = self.running.as_mut().zip(block) {
+            running.sent.push(block);
+        }
+        let Some(running) = &self.running else { return Ok(TrialEnd::Interrupted) };
         let Some(observed) = self.serve(running, &requests, &arrivals, chain)? else {
             return Ok(TrialEnd::Interrupted);
         };
         let after = running.api.counters()?;
         let unreported = Rounds::from_configuration(&trial.configuration, &before, &after);
+        let cached_share = observed::cached_share(&requests, &observed, &before, &after);
+        let mean_batch = observed::mean_batch(&observed);
         let seen = observed::seen(&requests, observed, &arrivals, unreported)?;
         if let (Some(before), Some(after)) = (before.retracted, after.retracted)
             && after > before
@@ -508,10 +570,21 @@ impl System for Servers<'_> {
         // A client does not see the engine's steps, so figures that need them are missing.
         let (rounds_s, prefills_s, stalls, steady) = (None, None, None, None);
         let machine = Some(watch.end(None));
+        let explained = if self.settings.keep_prefix_cache { observed::common_share(&requests) } else { 0.0 };
+        self.notes.extend(observed::cached_words(trial, cached_share, explained));
         if let Some(running) = &mut self.running {
             running.warm.push(trial.load);
         }
-        Ok(TrialEnd::Measured(Box::new(Measurement { rounds_s, prefills_s, stalls, steady, machine, ..figures })))
+        Ok(TrialEnd::Measured(Box::new(Measurement {
+            rounds_s,
+            prefills_s,
+            stalls,
+            steady,
+            machine,
+            cached_share,
+            mean_batch,
+            ..figures
+        })))
     }
 
     fn time_parts(&mut self, _trial: &Trial, _figures: &Measurement) -> Result<Option<PartsApart>, SystemError> {

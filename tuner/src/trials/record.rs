@@ -163,6 +163,13 @@ pub struct Measurement {
     /// Total time of its prefills in seconds, as timed by the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefills_s: Option<f64>,
+    /// Mean number of requests in the server, by what a client sees; `None` in spectune's own
+    /// engine, which reports [`running_batch`](Self::running_batch).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_batch: Option<f64>,
+    /// Share of the prompt tokens that were found in the prefix cache; `None` if not reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_share: Option<f64>,
     /// Number of times that a request was retracted because the KV cache was full, and prefilled
     /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -286,6 +293,15 @@ impl Measurement {
     /// the wall clock.
     pub fn compared(&self) -> Steady {
         self.steady.unwrap_or_else(|| self.by_wall_clock())
+    }
+
+    /// Mean number of requests that ran together: over rounds, else over the time of the trial as
+    /// a client sees it. Near the end of a closed loop fewer run. `None` if neither is recorded.
+    pub fn mean_running_batch(&self) -> Option<f64> {
+        let rounds: u64 = self.running_batch.iter().sum();
+        let request_rounds: f64 =
+            self.running_batch.iter().zip(1..).map(|(rounds, size)| *rounds as f64 * f64::from(size)).sum();
+        if rounds > 0 { Some(request_rounds / rounds as f64) } else { self.mean_batch }
     }
 
     /// Output tokens per joule of the GPU over the whole trial, prefill included; `None` if its

@@ -8,6 +8,7 @@ use tuner::results::selection::{
 use crate::{
     columns, figures, names,
     race::{Race, RaceEntry},
+    uneven,
 };
 
 /// Share of stalled time above which it is mentioned next to the answer.
@@ -90,7 +91,8 @@ pub fn disturbance(race: &Race) -> Option<String> {
 
 /// Warnings about the figures of a load, for programs.
 pub fn notes(race: &Race) -> Vec<String> {
-    race.disturbance.uneven.map(|uneven| uneven_stalls(race, uneven)).into_iter().collect()
+    let stalls = race.disturbance.uneven.map(|uneven| uneven_stalls(race, uneven));
+    stalls.into_iter().chain(uneven::warnings(race)).collect()
 }
 
 /// A warning that both sides of the verdict stalled for different shares of their time.

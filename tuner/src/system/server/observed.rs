@@ -11,12 +11,18 @@ use external::{
 use super::SystemError;
 use crate::{
     runner::{CompletedRequest, Observations},
-    trials::configuration::{Configuration, TrialLoad},
+    trials::{
+        configuration::{Configuration, TrialLoad},
+        record::Trial,
+    },
+    workload::prompt_pool,
 };
 
 /// Allowed deviation of a simulated accept length, as a share: few rounds scatter, and the last one
 /// of a request is truncated.
 const MADE_UP_WITHIN: f64 = 0.15;
+/// Share of prompt tokens that may be cached beyond common beginnings.
+const MOST_CACHED: f64 = 0.05;
 
 /// A request in the form that servers take.
 pub fn generate(request: &Request) -> Generate<'_> {
@@ -106,6 +112,44 @@ pub fn seen(
     })
 }
 
+/// Share of the prompt tokens that the server found in its prefix cache, by the requests, else by
+/// its counters; `None` if it reports neither.
+pub fn cached_share(requests: &[Request], observed: &Observed, before: &Counters, after: &Counters) -> Option<f64> {
+    let of_requests: Option<u64> = observed.served.iter().map(|one| one.generated.cached_tokens).sum();
+    let counted = || Some((after.cached_tokens? - before.cached_tokens?).max(0.0));
+    let cached = of_requests.map(|tokens| tokens as f64).or_else(counted)?;
+    let prompts: usize = requests.iter().map(|request| request.input_ids.len()).sum();
+    (prompts > 0).then(|| cached / prompts as f64)
+}
+
+/// Share of the prompt tokens that prompts have in common with the beginnings of others: what a
+/// prefix cache finds even if it is empty before.
+pub fn common_share(requests: &[Request]) -> f64 {
+    let prompts: usize = requests.iter().map(|request| request.input_ids.len()).sum();
+    let common: u64 = prompt_pool::common(requests).iter().sum();
+    if prompts > 0 { common as f64 / prompts as f64 } else { 0.0 }
+}
+
+/// A note if a trial found more of its prompts in the cache than their common beginnings explain.
+pub fn cached_words(trial: &Trial, cached: Option<f64>, explained: f64) -> Option<String> {
+    let cached = cached.filter(|cached| cached - explained > MOST_CACHED)?;
+    let Trial { configuration, load, repeat } = trial;
+    Some(format!(
+        "{configuration}, {load}, repeat {}: the server found {:.0}% of the prompt tokens in its prefix cache, but at most \
+         {:.0}% are common beginnings: it may have kept prompts of the warm-up or of earlier trials",
+        repeat + 1,
+        cached * 100.0,
+        explained * 100.0
+    ))
+}
+
+/// Mean number of requests in the server: the sum of their durations / the time of the trial.
+pub fn mean_batch(observed: &Observed) -> Option<f64> {
+    let elapsed_s = observed.elapsed.as_secs_f64();
+    let sum: f64 = observed.served.iter().map(|one| one.generated.last_token.as_secs_f64()).sum();
+    (elapsed_s > 0.0).then(|| sum / elapsed_s)
+}
+
 /// Drafts proposed for all requests, if the server reports them, and their rounds.
 pub fn drafted(seen: &Observations) -> (usize, usize) {
     let each = seen.served.iter().map(|one| (one.completion.proposed_drafts as usize, one.completion.rounds));
@@ -123,7 +167,7 @@ fn completion(requests: &[Request], served: &Served, unreported: Rounds) -> Resu
         },
         text: String::new(),
         prompt_tokens: requests.get(served.request).map_or(0, |request| request.input_ids.len()),
-        cached_tokens: 0,
+        cached_tokens: generated.cached_tokens.map_or(0, |tokens| usize::try_from(tokens).unwrap_or(usize::MAX)),
         retractions: 0,
         prompt_logprobs: Vec::new(),
         rounds,
@@ -260,5 +304,40 @@ mod tests {
         assert!(check_graphs(log, TrialLoad::BatchSize(4)).is_ok());
         assert!(check_graphs(log, TrialLoad::BatchSize(8)).is_err());
         assert!(check_graphs(log, TrialLoad::Recorded).is_ok());
+    }
+
+    #[test]
+    fn cached_prompt_tokens_are_kept_and_more_than_common_beginnings_are_noted() {
+        let request = |input_ids: &[u32]| Request {
+            input_ids: input_ids.to_vec(),
+            sampling: engine::SamplingParams::default(),
+            stop: engine::StopConditions::default(),
+        };
+        let requests = [request(&[1, 2, 3, 4]), request(&[1, 2, 5, 6])];
+        let served = |at, cached_tokens| Served {
+            request: at,
+            arrival: Duration::ZERO,
+            late: Duration::ZERO,
+            generated: Generated { cached_tokens, ..generated(9, Some(4)) },
+        };
+        let observed = |cached| Observed {
+            served: vec![served(0, Some(cached)), served(1, Some(cached))],
+            elapsed: Duration::from_millis(60),
+        };
+        let none = Counters::default();
+        assert_eq!(cached_share(&requests, &observed(4), &none, &none), Some(1.0));
+        let seen = seen(&requests, observed(4), &LoadArrivals::Closed(2), Rounds::OneAToken).expect("seen");
+        assert_eq!(seen.served[0].completion.cached_tokens, 4);
+        let untold = Observed { served: vec![served(0, None)], elapsed: Duration::from_millis(60) };
+        let counted = |cached_tokens| Counters { cached_tokens: Some(cached_tokens), ..Counters::default() };
+        assert_eq!(cached_share(&requests, &untold, &counted(3.0), &counted(5.0)), Some(0.25));
+        assert_eq!(cached_share(&requests, &untold, &none, &none), None);
+        assert_eq!(common_share(&requests), 0.5);
+        let chain = Configuration::from_shape("3,1,4".parse().expect("a shape"));
+        let trial = Trial { configuration: chain, load: TrialLoad::BatchSize(2), repeat: 0 };
+        assert_eq!(cached_words(&trial, Some(0.5), 0.5), None);
+        assert!(cached_words(&trial, Some(1.0), 0.5).is_some_and(|words| words.contains("found 100%")));
+        // Two requests of 50 ms in 60 ms.
+        assert!((mean_batch(&observed(0)).expect("a batch") - 100.0 / 60.0).abs() < 1e-9);
     }
 }

@@ -1,5 +1,6 @@
-//! The requests of each trial: prompts of a file are drawn without replacement, random ones with
-//! new seeds, so that no repeat finds its prompts in the server's cache.
+//! The requests of each trial on a server that keeps what it has served: prompts of a file are
+//! drawn without replacement, random ones with new seeds, so that no repeat finds its prompts in
+//! the server's cache. What warms up are other prompts too.
 
 use std::{collections::HashSet, path::Path};
 
@@ -7,11 +8,8 @@ use engine::Request;
 use external::load::LoadArrivals;
 use schemas::sweep;
 
-use crate::{
-    TunerError,
-    trials::configuration::TrialLoad,
-    workload::{LoadedWorkload, ModelText},
-};
+use super::{LoadedWorkload, ModelText};
+use crate::{TunerError, trials::configuration::TrialLoad};
 
 /// The requests of a trial.
 pub struct Draw {
@@ -171,8 +169,17 @@ impl PromptPool {
     }
 }
 
+/// A request for a warm-up, whose prompt has nothing in common with the one that is measured: the
+/// reversed beginning of it, of at most this many tokens.
+pub fn other_prompt(request: &Request, most_tokens: usize) -> Request {
+    let mut request = request.clone();
+    request.input_ids.truncate(most_tokens);
+    request.input_ids.reverse();
+    request
+}
+
 /// Tokens that each prompt has in common with the beginning of another one.
-fn common(requests: &[Request]) -> Vec<u64> {
+pub fn common(requests: &[Request]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     // Among sorted lists, the one with the longest common beginning is a neighbour.
     order.sort_by(|one, other| requests[*one].input_ids.cmp(&requests[*other].input_ids));
