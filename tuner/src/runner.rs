@@ -91,15 +91,9 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
         if drive(engine, &warm_up, &source, interrupted)?.is_none() {
             return Ok(TrialEnd::Interrupted);
         }
-<<<<<<< HEAD
-        // The warm-up has the prompts of the trial.
-        engine.forget_texts();
-=======
-        // Drafts from texts would be found in the outputs of the same prompts.
-        engine.settle(&mut |_| {})?;
-        engine.flush_cache()?;
->>>>>>> 1a2430f761ebb88f3348a6ad039d7e9cdc8028a3
     }
+    // The warm-up and earlier trials had the prompts of this one.
+    engine.forget_texts();
     // After the warm-up, whose captures and compilations are not the trial's.
     let watch = Watch::begin(engine.gpu_state());
     let Some(seen) = drive(engine, &requests, &source, interrupted)? else { return Ok(TrialEnd::Interrupted) };
