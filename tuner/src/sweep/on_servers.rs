@@ -69,8 +69,13 @@ fn run_within(
     let mut context = SweepContext::new(request, ready, stop, progress);
     let planned = planned(&file.search, &context.ready.experiment);
     let print = fingerprint(&context.ready, fresh.is_some());
-    let known = JournalHeader { fingerprint: print.clone(), ..header(&context.ready, context.out, planned) };
-    check_continues(&context, &known)?;
+    let known = |fingerprint| JournalHeader { fingerprint, ..header(&context.ready, context.out, planned) };
+    check_continues(&context, &known(print)).or_else(|error| {
+        // Only a running server shows whether it flushes its cache.
+        let may_not_flush = fresh.is_none() && file.system.keep_prefix_cache;
+        let without = || check_continues(&context, &known(fingerprint(&context.ready, true)));
+        if may_not_flush { without().map_err(|_| error) } else { Err(error) }
+    })?;
     context.ready.notes().iter().for_each(|note| context.progress.note(note));
     fs::create_dir_all(context.out).map_err(|source| TunerError::Write { path: context.out.to_owned(), source })?;
     let is_guided = file.search.strategy == StrategyName::Guided;

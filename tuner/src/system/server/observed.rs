@@ -328,10 +328,10 @@ mod tests {
         assert_eq!(cached_share(&requests, &observed(4), &none, &none), Some(1.0));
         let seen = seen(&requests, observed(4), &LoadArrivals::Closed(2), Rounds::OneAToken).expect("seen");
         assert_eq!(seen.served[0].completion.cached_tokens, 4);
-        let untold = Observed { served: vec![served(0, None)], elapsed: Duration::from_millis(60) };
+        let unknown = Observed { served: vec![served(0, None)], elapsed: Duration::from_millis(60) };
         let counted = |cached_tokens| Counters { cached_tokens: Some(cached_tokens), ..Counters::default() };
-        assert_eq!(cached_share(&requests, &untold, &counted(3.0), &counted(5.0)), Some(0.25));
-        assert_eq!(cached_share(&requests, &untold, &none, &none), None);
+        assert_eq!(cached_share(&requests, &unknown, &counted(3.0), &counted(5.0)), Some(0.25));
+        assert_eq!(cached_share(&requests, &unknown, &none, &none), None);
         assert_eq!(common_share(&requests), 0.5);
         let chain = Configuration::from_shape("3,1,4".parse().expect("a shape"));
         let trial = Trial { configuration: chain, load: TrialLoad::BatchSize(2), repeat: 0 };
