@@ -1,9 +1,13 @@
 //! Which rounds wait for look-ups in texts.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use super::*;
-use crate::spec::{SuffixRule, TextSpec};
+use crate::{
+    DeviceChoice,
+    load::{Loaded, load},
+    spec::{SuffixRule, TextSpec},
+};
 
 const AHEAD: Capacity = Capacity { rounds_in_flight: 2, ..CAPACITY };
 const CHAIN: TreeShape = TreeShape::whole_tree(2, 1, 3);
@@ -56,4 +60,36 @@ fn texts_are_kept_while_rounds_do_not_speculate_if_others_will() {
         let found = texts.draft(99, CHAIN);
         assert_eq!(found.nodes().len() > 1, is_kept, "{found:?}");
     }
+}
+
+#[test]
+fn rounds_tell_the_rows_of_the_drafts_that_were_found() {
+    let shape = TreeShape::chain(4);
+    let options = EngineOptions {
+        model_path: Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny/target"),
+        algorithm: Some("SUFFIX".into()),
+        policy: ShapePolicy::fixed(shape),
+        device: DeviceChoice::Cpu,
+        context_length: Some(128),
+        page_size: 4,
+        ..EngineOptions::default()
+    };
+    let Loaded { mut backend, .. } = load(&options).expect("the model loads");
+    backend.prepare(&[shape], &options.graph_sizes(), &mut |_, _| {}).expect("the shapes run");
+    let scheduling = SchedulerOptions { largest_batch: 4, prefill_budget: 64, reuse: Reuse::All };
+    let scheduler = Scheduler::new(backend, ModelEnds::default(), options.policy.clone(), scheduling);
+    let mut scheduler = scheduler.with_texts(options.text_draft());
+    let prompt = (0..20).map(|at| 3 + (at * at) % 50).collect();
+    scheduler.submit(request(prompt, 40)).expect("it fits");
+    let (mut drafts, mut rows) = (0, BTreeSet::new());
+    while !scheduler.is_idle() {
+        scheduler.step(&mut |_| {}).expect("the device works");
+        for ran in &scheduler.statistics().ran {
+            assert_eq!(ran.rows == ran.batch, ran.shape.is_off(), "{ran:?}");
+            drafts += ran.rows - ran.batch;
+            rows.insert(ran.rows);
+        }
+    }
+    assert_eq!(drafts as u64, scheduler.statistics().proposed_drafts);
+    assert!(rows.len() > 1 && rows.contains(&1), "rounds with and without a find: {rows:?}");
 }
