@@ -168,17 +168,6 @@ pub const COLUMNS: &[Column] = &[
         figure: |entry| value(entry.retractions),
     },
     Column {
-        key: "mean_batch",
-        heading: "mean batch",
-        short: "batch",
-        unit: "",
-        meaning: crate::definitions::MEAN_BATCH,
-        expendable: 6,
-        optional: true,
-        write: figures::quantity,
-        figure: |entry| value(entry.mean_batch),
-    },
-    Column {
         key: "draft_wait_ms",
         heading: "waiting for drafts",
         short: "wait",

@@ -265,6 +265,8 @@ type FigureFrame = (&'static str, fn(&RaceEntry) -> Option<f64>);
 const RANKING_FIGURES: &[FigureFrame] = &[
     ("wall_output_tokens_per_s", |entry| Some(entry.ranked.wall_tokens_per_s?.median)),
     ("requests", |entry| Some(entry.ranked.first_token?.count as f64)),
+    ("mean_batch", |entry| entry.mean_batch),
+    ("cached_share", |entry| entry.cached_share),
     ("time_to_first_token_ms_p90", |entry| entry.ranked.first_token?.p90),
     ("time_to_first_token_ms_p99", |entry| entry.ranked.first_token?.p99),
     ("time_to_first_token_ms_max", |entry| Some(entry.ranked.first_token?.max)),

@@ -82,6 +82,7 @@ const RANKING: &[Meaning] = &[
     ("wall_output_tokens_per_s", "median throughput by the wall clock, stalls included"),
     ("requests", "requests per trial; in the repeat with the fewest"),
     ("*_p90, *_p99, *_max", "percentiles over requests, each the median over repeats; empty as in trials.csv"),
+    ("mean_batch, cached_share", "as in trials.csv: medians over repeats"),
     ("parts_apart", "whether draft, verify and extend were timed after the trials"),
     ("spread", "(largest − smallest) / median of output_tokens_per_s over the repeats that count"),
     ("failure", "why no repeat was measured"),
