@@ -214,7 +214,7 @@ fn remove_above_line(
 /// of the points can be far above it without moving it much. Pairs of at most `most` points are
 /// compared, since their number grows with the square of the points.
 fn line(points: &[(f64, f64)], most: usize) -> (f64, f64) {
-    // By tokens: every so many steps in order of time may all be the same step of each request.
+    // By tokens: steps at equal distances in time may all be the same step of each request.
     let mut sorted = points.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
     let few: Vec<(f64, f64)> = sorted.iter().step_by(sorted.len().div_ceil(most).max(1)).copied().collect();
