@@ -8,7 +8,7 @@
 //! Times are two tables ([`CostTables`]): drafting by the number of requests, verification by the
 //! number of tokens. vLLM times dummy steps at start: each captured size and some larger ones, as
 //! that many requests of one token (up to the maximum of requests) whose contexts have
-//! [`PROFILE_CONTEXT`] tokens. The tables are a step function of these sizes up to the largest
+//! `PROFILE_CONTEXT` tokens. The tables are a step function of these sizes up to the largest
 //! captured one, and lines between the points beyond it.
 //!
 //! The rule is that of 0.33, whose decisions are the same since 0.28; `decisions.rs` compares it
