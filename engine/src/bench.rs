@@ -121,6 +121,10 @@ pub struct Bench {
     pub fingerprint: Fingerprint,
 }
 
+/// Tokens of a round without drafts. Output tokens / rounds would be above it by the first token of
+/// each request, which the prefill yields.
+pub const ACCEPT_LENGTH_OFF: f64 = 1.0;
+
 /// Statistics of several durations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -197,9 +201,7 @@ pub fn run(engine: &mut Engine, plan: &BenchPlan) -> Result<Bench, EngineError> 
         prefill_tokens_per_s: Spread::from_values(prefill.collect()).map_or(f64::NAN, |spread| spread.median),
         round_ms,
         stall_ms,
-        // Without drafts a round yields one token, and the quotient would be above 1 by the first
-        // token, which the prefill yields.
-        accept_length: if shape.is_off() { 1.0 } else { tokens as f64 / request_rounds as f64 },
+        accept_length: if shape.is_off() { ACCEPT_LENGTH_OFF } else { tokens as f64 / request_rounds as f64 },
         tokens_per_joule: energy_j.map(|energy_j| tokens as f64 / energy_j),
         retractions,
         simulated: engine.options().makes_up_acceptance(),

@@ -18,6 +18,8 @@ mod error;
 mod failures;
 mod figures;
 mod files;
+#[cfg(test)]
+mod fixtures;
 mod frames;
 mod importance;
 mod input;

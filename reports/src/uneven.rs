@@ -1,5 +1,7 @@
 //! Warnings that the two sides of a verdict did not run under the same conditions.
 
+use tuner::workload::LEAST_WAVES;
+
 use crate::{
     columns, figures,
     race::{Race, RaceEntry},
@@ -23,8 +25,8 @@ fn batches(race: &Race, best: &RaceEntry, baseline: &RaceEntry) -> Option<String
     let (own, plain) = (best.mean_batch?, baseline.mean_batch?);
     let differ = (own / plain - 1.0).abs() > MOST_DIFFERENCE;
     let requests = best.ranked.first_token.map_or(0, |tail| tail.count);
-    let least = if requests < 4 * batch {
-        format!("at least 4 × batch, {}", 4 * batch)
+    let least = if requests < LEAST_WAVES * batch {
+        format!("at least {LEAST_WAVES} × batch, {}", LEAST_WAVES * batch)
     } else {
         format!("more than {requests}")
     };
@@ -57,22 +59,17 @@ fn cached(race: &Race, best: &RaceEntry, baseline: &RaceEntry) -> Option<String>
 
 #[cfg(test)]
 mod tests {
-    use schemas::sweep::Metric;
-    use tuner::{
-        results::selection::{Looks, rank},
-        trials::{
-            configuration::{Configuration, TrialLoad},
-            record::{CandidateRole, Fingerprint, Measurement, Outcome, Record, Trial, TrialOrigin},
-        },
+    use tuner::trials::{
+        configuration::TrialLoad,
+        record::{Measurement, Record},
     };
 
     use super::*;
+    use crate::fixtures;
 
     /// Mean running batches of no speculation and of a chain, and their cached shares.
     fn warnings_of(load: TrialLoad, running: [&[u64]; 2], cached: [f64; 2]) -> Vec<String> {
         let record = |side: usize, repeat| {
-            let shape = ["0,1,1", "3,1,4"][side].parse().expect("a shape");
-            let trial = Trial { configuration: Configuration::from_shape(shape), load, repeat };
             let figures = Measurement {
                 requests: 8,
                 output_tokens_per_s: 100.0 + side as f64,
@@ -81,16 +78,10 @@ mod tests {
                 cached_share: Some(cached[side]),
                 ..Measurement::default()
             };
-            let role = [CandidateRole::NoSpeculation, CandidateRole::Candidate][side];
-            let (fingerprint, origin) = (Fingerprint::default(), TrialOrigin::default());
-            let id = trial.id(&fingerprint);
-            let outcome = Outcome::Measured(Box::new(figures));
-            Record { id, trial, role, fingerprint, origin, finished_at: 0, outcome }
+            fixtures::measured(load, ["0,1,1", "3,1,4"][side], repeat, figures)
         };
         let records: Vec<Record> = [0, 1, 2].iter().flat_map(|at| [record(0, *at), record(1, *at)]).collect();
-        let all: Vec<&Record> = records.iter().collect();
-        let ranking = rank(all.iter().copied(), Metric::Throughput).remove(0);
-        warnings(&Race::new(ranking, &all, Looks::Planned))
+        warnings(&fixtures::race(&records))
     }
 
     #[test]

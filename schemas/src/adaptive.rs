@@ -224,7 +224,7 @@ fn batch(key: &str) -> Option<usize> {
     key.bytes().all(|byte| byte.is_ascii_digit()).then(|| key.parse().ok()).flatten()
 }
 
-/// Candidates, ascending and each once; `None` if there is none, or one is no number of steps.
+/// Candidates, ascending and each once; `None` if there is none, or one is not a number of steps.
 fn steps(value: &Value) -> Option<Vec<usize>> {
     let number = |value: &Value| {
         let steps = value.as_u64().and_then(|steps| usize::try_from(steps).ok());

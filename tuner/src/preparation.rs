@@ -15,11 +15,8 @@ use crate::{
     space::{Expanded, settings},
     strategy::Experiment,
     trials::{configuration::TrialLoad, record::Fingerprint},
-    workload::{self, LoadedWorkload, ModelText},
+    workload::{self, LEAST_WAVES, LoadedWorkload, ModelText},
 };
-
-/// Requests of a trial for each that runs together: with fewer, its end is much of it.
-const LEAST_WAVES: usize = 4;
 
 /// A sweep that is ready to run.
 pub struct Ready {
@@ -312,7 +309,7 @@ fn short_loop(workload: &LoadedWorkload, loads: &[TrialLoad]) -> Option<String> 
     let (requests, batch) = too_few.max_by_key(|(_, batch)| *batch)?;
     Some(format!(
         "a trial of batch {batch} has {requests} requests, so that much of it runs fewer together, with speculation more \
-         than without: raise workload.requests (tune: --requests) to at least {} (4 × batch)",
+         than without: raise workload.requests (tune: --requests) to at least {} ({LEAST_WAVES} × batch)",
         LEAST_WAVES * batch
     ))
 }

@@ -23,6 +23,9 @@ pub use self::model_text::ModelText;
 use self::{prompts::PromptList, random::share, trace::TracedRequest};
 use crate::{TunerError, error::tidy, trials::configuration::TrialLoad};
 
+/// Requests of a trial for each that runs together: with fewer, its end is much of it.
+pub const LEAST_WAVES: usize = 4;
+
 /// Maximum number of prompt tokens of a trial, over all requests: one GiB of them.
 const MOST_TOKENS: usize = 1 << 28;
 

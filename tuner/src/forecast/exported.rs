@@ -42,23 +42,17 @@ pub fn spectune(table: &[SimulatedRow]) -> String {
 /// # Errors
 /// A message, when SGLang has no such rule for the draft.
 pub fn own_rule(algorithm: &str, start: usize, file: Option<&str>) -> Result<SlimeFlags, String> {
-    changes_chains(algorithm)?;
+    // `SpeculativeAlgorithm.is_eagle` in SGLang; NEXTN is an alias.
+    if !["EAGLE", "EAGLE3", "NEXTN"].iter().any(|name| name.eq_ignore_ascii_case(algorithm)) {
+        return Err(format!(
+            "SGLang changes chains by batch with EAGLE and EAGLE3 only, not with {algorithm}: leave policies with tables \
+             out with --policy fixed"
+        ));
+    }
     let mut flags = shape_flags(algorithm, TreeShape::chain(start))?;
     flags.push("--sglang-speculative-adaptive".into());
     flags.extend(file.map(|file| format!("--sglang-speculative-adaptive-config {file}")));
     Ok(SlimeFlags { flags, file: None, warnings: Vec::new() })
-}
-
-/// Whether SGLang changes chains by batch with a draft (`SpeculativeAlgorithm.is_eagle`; NEXTN is
-/// an alias).
-fn changes_chains(algorithm: &str) -> Result<(), String> {
-    match ["EAGLE", "EAGLE3", "NEXTN"].iter().any(|name| name.eq_ignore_ascii_case(algorithm)) {
-        true => Ok(()),
-        false => Err(format!(
-            "SGLang changes chains by batch with EAGLE and EAGLE3 only, not with {algorithm}: leave policies with tables \
-             out with --policy fixed"
-        )),
-    }
 }
 
 /// The draft and one shape.
@@ -105,11 +99,8 @@ pub fn slime(algorithm: &str, table: &[SimulatedRow], file: &str) -> Result<Slim
                      chains"
                 ));
             }
-            changes_chains(algorithm)?;
             let longest = several.iter().map(|(_, shape)| shape.num_steps).max().unwrap_or_default();
-            let mut flags = shape_flags(algorithm, TreeShape::chain(longest))?;
-            flags.push("--sglang-speculative-adaptive".into());
-            flags.push(format!("--sglang-speculative-adaptive-config {file}"));
+            let SlimeFlags { flags, .. } = own_rule(algorithm, longest, Some(file))?;
             let bounds: Vec<String> = several.iter().skip(1).map(|(first, _)| (first - 1).to_string()).collect();
             warnings.push(format!(
                 "SGLang looks a batch up by the capture size to which it pads: capture {} as well",

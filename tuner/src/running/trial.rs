@@ -17,7 +17,7 @@ use external::{
 use super::record::{OtherTraffic, RunningFigures};
 use crate::{
     statistics::median,
-    system::server::generate,
+    system::server::{flush, generate},
     trials::record::TrialSpread,
     workload::prompt_pool::{Draw, other_prompt},
 };
@@ -92,19 +92,16 @@ pub fn run(api: &Api, draw: &Draw, options: &RunningOptions<'_>) -> Result<Optio
 /// # Errors
 /// When the server refuses.
 pub fn flush(api: &Api) -> Result<(), ServerError> {
-    let begin = Instant::now();
-    while !api.flush_cache()? {
-        if begin.elapsed() > LONGEST_COUNT {
-            return Err(ServerError::Request {
-                url: api.base().to_owned(),
-                reason: "the server does not flush its prefix cache: requests of others are running, or it has no \
-                         endpoint for it (vLLM: VLLM_SERVER_DEV_MODE=1); measure without --flush"
-                    .into(),
-            });
-        }
-        thread::sleep(LOOK);
+    if flush::succeeds(&mut || api.flush_cache(), LONGEST_COUNT, &AtomicBool::new(false))? {
+        return Ok(());
     }
-    Ok(())
+    Err(ServerError::Request {
+        url: api.base().to_owned(),
+        reason:
+            "the server does not flush its prefix cache: requests of others are running, or it has no endpoint for \
+                 it (vLLM: VLLM_SERVER_DEV_MODE=1); measure without --flush"
+                .into(),
+    })
 }
 
 /// Sends short requests whose prompts have nothing in common with the ones that are measured: the

@@ -7,7 +7,7 @@
 mod adaptive;
 mod container;
 mod files;
-mod flush;
+pub(crate) mod flush;
 pub(crate) mod fresh;
 mod gpu_memory;
 mod host;
@@ -217,7 +217,7 @@ impl<'a> Servers<'a> {
     /// When it does not respond.
     pub fn flushes(&self) -> Result<bool, SystemError> {
         let Some(running) = self.running.as_ref().filter(|_| self.settings.keep_prefix_cache) else { return Ok(true) };
-        flush::succeeds(&mut || running.api.flush_cache(), flush::LONGEST, self.interrupted)
+        Ok(flush::succeeds(&mut || running.api.flush_cache(), flush::LONGEST, self.interrupted)?)
     }
 
     fn kind(&self) -> ApiKind {

@@ -277,9 +277,7 @@ impl Record {
     }
 }
 
-/// Tokens of a round without drafts. Output tokens / rounds would be above it by the first token of
-/// each request, which the prefill yields.
-pub const ACCEPT_LENGTH_OFF: f64 = 1.0;
+pub use engine::bench::ACCEPT_LENGTH_OFF;
 
 impl Measurement {
     /// The figures as those of a configuration.

@@ -355,25 +355,17 @@ fn no_difference_from_default(race: &Race) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use schemas::{sweep::Metric, tree::TreeShape};
-    use tuner::{
-        results::selection::{self, Looks},
-        trials::{
-            configuration::{Configuration, Real, TrialLoad},
-            record::{
-                CandidateRole, Fingerprint, Measurement, Outcome, Record, Stalls, Trial, TrialOrigin, TrialSpread,
-            },
-        },
+    use tuner::trials::{
+        configuration::{Real, TrialLoad},
+        record::{Measurement, Record, Stalls, TrialSpread},
     };
 
     use super::*;
+    use crate::fixtures;
 
     /// A trial; its figures are without stalls in a closed loop.
     fn record(load: TrialLoad, shape: &str, repeat: usize, rate: f64, stalled: f64) -> Record {
         let spread = |value| TrialSpread { min: value, median: value, p90: value, p99: value, max: value, count: 1 };
-        let shape: TreeShape = shape.parse().expect("a shape");
-        let role = if shape.is_off() { CandidateRole::NoSpeculation } else { CandidateRole::Candidate };
-        let trial = Trial { configuration: Configuration::from_shape(shape), load, repeat };
         let mut figures = Measurement {
             requests: 1,
             output_tokens: 100,
@@ -394,16 +386,7 @@ mod tests {
             figures.steady = Some(figures.by_wall_clock());
             figures.output_tokens_per_s *= 1.0 - stalled;
         }
-        let fingerprint = Fingerprint::default();
-        Record {
-            id: trial.id(&fingerprint),
-            trial,
-            role,
-            fingerprint,
-            origin: TrialOrigin::default(),
-            finished_at: 0,
-            outcome: Outcome::Measured(Box::new(figures)),
-        }
+        fixtures::measured(load, shape, repeat, figures)
     }
 
     /// A race of no speculation and two trees; the stalled shares are those of no speculation and
@@ -415,9 +398,7 @@ mod tests {
             records.push(record(load, "3,1,4", repeat, 90.0 - noise, stalled[1]));
             records.push(record(load, "5,4,8", repeat, 80.0 + noise, stalled[1]));
         }
-        let all: Vec<&Record> = records.iter().collect();
-        let ranking = selection::rank(all.iter().copied(), Metric::Throughput).remove(0);
-        Race::new(ranking, &all, Looks::Planned)
+        fixtures::race(&records)
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub(super) fn beyond(argument: &Argument, engine: Engine, callee: Option<Callee>
         Bounds::Limit if number < 0.0 => ("a number of at least 1", None),
         Bounds::Count if number < 1.0 => ("a number of at least 1", None),
         Bounds::Port if !(0.0..=LAST_PORT).contains(&number) => ("a port of at most 65535", None),
-        // No server runs with less than that, so a smaller number is no percentage.
+        // No server runs with less than that, so a smaller number is not a percentage.
         Bounds::Share if (LEAST_PERCENT..=100.0).contains(&number) => ("a share of at most 1", Some(number / 100.0)),
         Bounds::Share if number > 1.0 => ("a share of at most 1", None),
         Bounds::Share if number <= 0.0 => ("a share of more than 0", None),

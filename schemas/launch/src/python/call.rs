@@ -257,7 +257,7 @@ impl<'t> LaunchCall<'t, '_> {
         1
     }
 
-    /// The target. A source that is no text is not known.
+    /// The target. A source that is not text is not known.
     fn model(&mut self, pair: &DictionaryPair<'t>) {
         self.composed.space();
         self.composed.put_for("--model", pair.place);

@@ -96,11 +96,8 @@ impl Policy for Budget {
     }
 
     fn allocate(&mut self, view: &View<'_>, nodes: &[&Nodes], drafts: usize) -> Vec<Vec<usize>> {
-        let offered = |nodes: &&Nodes| {
-            let values = self.calibration.values(nodes);
-            nodes.kept(self.limit).into_iter().map(|at| (at, values[at])).collect()
-        };
-        let offered: Vec<Vec<(usize, f64)>> = nodes.iter().map(offered).collect();
+        let limit = self.limit;
+        let offered: Vec<_> = nodes.iter().map(|nodes| self.calibration.kept_values(nodes, limit)).collect();
         for (request, offered) in view.requests.iter().zip(&offered) {
             let mut known: Vec<f64> = offered.iter().map(|(_, value)| *value).collect();
             known.sort_unstable_by(|a, b| b.total_cmp(a));
@@ -112,21 +109,8 @@ impl Policy for Budget {
 
 #[cfg(test)]
 mod tests {
-    use engine::replay::trace::ROOT;
-
     use super::*;
-
-    fn chain(scores: [f32; 3]) -> Nodes {
-        Nodes {
-            score: scores.to_vec(),
-            parent: vec![ROOT, 0, 1],
-            rank: vec![0; 3],
-            depth: vec![1, 2, 3],
-            chance: vec![None; 3],
-            on_text: vec![],
-            ..Nodes::default()
-        }
-    }
+    use crate::forecast::policy::calibration::tests::chain;
 
     fn costs(row_ms: f64) -> StepCosts {
         let costs = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name");

@@ -6,6 +6,7 @@
 //! of a path are multiplied.
 
 use engine::replay::trace::{Nodes, ROOT};
+use schemas::tree::TreeShape;
 
 /// Steps of Newton's method; more change nothing.
 const STEPS: usize = 25;
@@ -39,6 +40,12 @@ impl Calibration {
             }
         }
         Self { of_rank: edges.map(|edges| logistic_fit(&edges)) }
+    }
+
+    /// The nodes of trees of a shape, each with its value.
+    pub fn kept_values(&self, nodes: &Nodes, limit: TreeShape) -> Vec<(usize, f64)> {
+        let values = self.values(nodes);
+        nodes.kept(limit).into_iter().map(|at| (at, values[at])).collect()
     }
 
     /// The probability of each node that the target's continuation leads through it: at most that
@@ -95,8 +102,21 @@ fn logistic_fit(edges: &[(f64, f64)]) -> (f64, f64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A chain of drafts with these scores, whose acceptance is not known.
+    pub(in crate::forecast::policy) fn chain(scores: [f32; 3]) -> Nodes {
+        Nodes {
+            score: scores.to_vec(),
+            parent: vec![ROOT, 0, 1],
+            rank: vec![0; 3],
+            depth: vec![1, 2, 3],
+            chance: vec![None; 3],
+            on_text: vec![],
+            ..Nodes::default()
+        }
+    }
 
     #[test]
     fn a_known_correction_is_found_and_values_fall_along_a_path() {
@@ -124,16 +144,7 @@ mod tests {
         near(intercept, 0.5);
         near(other_slope, 1.2);
         near(other_intercept, -0.1);
-        let chain = Nodes {
-            score: vec![-0.1, -0.3, -0.9],
-            parent: vec![ROOT, 0, 1],
-            rank: vec![0; 3],
-            depth: vec![1, 2, 3],
-            chance: vec![None; 3],
-            on_text: vec![],
-            ..Nodes::default()
-        };
-        let values = Calibration::NONE.values(&chain);
+        let values = Calibration::NONE.values(&chain([-0.1, -0.3, -0.9]));
         assert!((values[2] - 0.9_f64.mul_add(-1.0, 0.0).exp()).abs() < 1e-5, "{values:?}");
         assert!(values.is_sorted_by(|a, b| a >= b));
         assert_eq!(Calibration::fit(&[]), Calibration::NONE);

@@ -242,11 +242,8 @@ impl Policy for AdaptiveVerification {
     }
 
     fn allocate(&mut self, view: &View<'_>, nodes: &[&Nodes], drafts: usize) -> Vec<Vec<usize>> {
-        let offered = |nodes: &&Nodes| {
-            let values = self.calibration.values(nodes);
-            nodes.kept(TreeShape::chain(self.drafts)).into_iter().map(|at| (at, values[at])).collect()
-        };
-        let offered: Vec<Vec<(usize, f64)>> = nodes.iter().map(offered).collect();
+        let limit = TreeShape::chain(self.drafts);
+        let offered: Vec<_> = nodes.iter().map(|nodes| self.calibration.kept_values(nodes, limit)).collect();
         for (request, offered) in view.requests.iter().zip(&offered) {
             self.saw(*request, offered.iter().map(|(_, value)| *value).collect());
         }
@@ -256,21 +253,8 @@ impl Policy for AdaptiveVerification {
 
 #[cfg(test)]
 mod tests {
-    use engine::replay::trace::ROOT;
-
     use super::*;
-
-    fn chain(scores: [f32; 3]) -> Nodes {
-        Nodes {
-            score: scores.to_vec(),
-            parent: vec![ROOT, 0, 1],
-            rank: vec![0; 3],
-            depth: vec![1, 2, 3],
-            chance: vec![None; 3],
-            on_text: vec![],
-            ..Nodes::default()
-        }
-    }
+    use crate::forecast::policy::calibration::tests::chain;
 
     /// 10 ms, and 0.5 ms for each token, in steps of some tokens.
     fn tables(step: usize) -> CostTables {

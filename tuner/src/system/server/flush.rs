@@ -22,7 +22,7 @@ pub fn succeeds(
     flush: &mut dyn FnMut() -> Result<bool, ServerError>,
     longest: Duration,
     interrupted: &AtomicBool,
-) -> Result<bool, SystemError> {
+) -> Result<bool, ServerError> {
     let begin = Instant::now();
     loop {
         if flush()? || interrupted.load(Ordering::Relaxed) {
