@@ -9,6 +9,7 @@ mod adaptive_table;
 mod error;
 mod row;
 mod schedule;
+mod server;
 mod sglang;
 mod tensorrt_llm;
 mod vllm;
@@ -24,9 +25,10 @@ use crate::{
     engines::{Engine, NEWEST_SGLANG, NEWEST_VLLM, SLIME_PIN},
     launch_file::LaunchFile,
     model::ModelFacts,
+    sweep::EngineSettings,
     text::{nearest, shortened},
     tree::TreeShape,
-    tuned::{TunedFile, TunedVerdict},
+    tuned::{TunedFile, TunedServer, TunedVerdict},
     version::EngineVersion,
 };
 
@@ -64,6 +66,8 @@ pub struct Tuning {
     pub gpu: Option<String>,
     /// The engine and device that were measured, if known.
     pub measured: Option<Measured>,
+    /// How the servers that were measured were started, if it was servers.
+    pub server: Option<TunedServer>,
 }
 
 /// The engine and device whose measurements chose the shapes.
@@ -230,6 +234,12 @@ impl From<&TunedFile> for Tuning {
     fn from(tuned: &TunedFile) -> Self {
         let TunedFile { models, engine, .. } = tuned;
         let integer = |count: usize| i64::try_from(count).ok();
+        // A server that speaks the API of another engine has flags of its own.
+        let name = tuned.measured.engine.split_whitespace().next().unwrap_or_default();
+        let is_of = |server: &&TunedServer| server::engine(server.kind).eq_ignore_ascii_case(name);
+        let server = tuned.server.as_ref().filter(is_of);
+        let settings = EngineSettings::default();
+        let share = Some(engine.mem_fraction_static);
         let sizes: Vec<i64> = engine.capture_sizes.iter().filter_map(|size| integer(*size)).collect();
         // Relative paths stay as written: they are relative to the tuned file, which may move.
         let launch = LaunchFile {
@@ -241,14 +251,18 @@ impl From<&TunedFile> for Tuning {
             quantization: models.quantization.clone(),
             fp8_compute: models.fp8_compute.clone(),
             kv_cache_dtype: models.kv_cache_dtype.clone(),
-            device: Some(engine.device.clone()),
+            // What a sweep leaves at the default is not passed on to servers.
+            device: Some(engine.device.clone()).filter(|_| server.is_none()),
+            attention_backend: engine.attention_backend.clone().filter(|_| server.is_some()),
+            chunked_prefill_size: engine.chunked_prefill_size.filter(|_| server.is_some()).and_then(integer),
             tp_size: engine.tp_size.and_then(integer),
             context_length: integer(engine.context_length),
             // One token per page is the default of every engine.
             page_size: integer(engine.page_size).filter(|size| *size > 1),
-            mem_fraction_static: Some(engine.mem_fraction_static),
+            mem_fraction_static: share.filter(|share| server.is_none() || *share != settings.mem_fraction_static),
             max_running_requests: integer(engine.max_running_requests),
             cuda_graph_bs: (!sizes.is_empty()).then_some(sizes),
+            environment: server.map(|server| server.environment.clone()).unwrap_or_default(),
             ..LaunchFile::default()
         };
         Self {
@@ -258,11 +272,13 @@ impl From<&TunedFile> for Tuning {
             target_dtype: models.target_dtype.clone(),
             draft_context_length: models.draft_context_length,
             // A processor's name has nothing to say about attention backends.
-            gpu: engine.device.starts_with("cuda").then(|| tuned.measured.device_name.clone()),
+            gpu: (engine.device.starts_with("cuda") || engine.device == "gpu")
+                .then(|| tuned.measured.device_name.clone()),
             measured: Some(Measured {
                 engine: tuned.measured.engine.clone(),
                 device: tuned.measured.device_name.clone(),
             }),
+            server: server.cloned(),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The tuned file: the result of a sweep, for `serve`, `generate` and `export`.
 
+mod server;
 mod weights;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use server::{ServerArgument, TunedServer};
 
 use crate::{
     algorithm::parse_algorithm,
@@ -33,6 +35,9 @@ pub struct TunedFile {
     pub models: TunedModels,
     /// The engine settings.
     pub engine: TunedEngine,
+    /// How the servers were started, if servers of another engine were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<TunedServer>,
     /// Which tree runs at which batch, and at which context if rows have one, ascending.
     pub policy: Vec<PolicyRow>,
     /// Where the figures were measured, and on what.
@@ -453,6 +458,7 @@ mod tests {
                 max_running_requests: 8,
                 capture_sizes: Vec::new(),
             },
+            server: None,
             policy: vec![row(1, TreeShape::chain(3)), row(8, TreeShape::OFF)],
             measured: Provenance {
                 hosts: vec!["node-1".into()],

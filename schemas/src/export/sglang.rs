@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::{
-    ExportError, ExportRequest, ExportRow, Exported, Remarks, Tuning, adaptive_table, words, words::ExportFlag,
+    ExportError, ExportRequest, ExportRow, Exported, Form, Remarks, Tuning, adaptive_table, server, words,
+    words::ExportFlag,
 };
 use crate::{
     drafting::sglang_flags,
@@ -12,6 +13,7 @@ use crate::{
     launch_file::EngineName,
     quoting::quoted,
     tree::{NodeSource, TreeShape},
+    tuned::ServerArgument,
     version::EngineVersion,
 };
 
@@ -68,12 +70,12 @@ pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let spelling = SglangSpelling { prefix: "--", version: request.version };
     let mut remarks = Remarks::from_row(&row);
     let flags = flags(&row, request.tuning, spelling, &mut remarks)?;
-    let text = line(request.tuning, spelling, &flags);
+    let text = line(request.tuning, &row, spelling, &flags);
     Ok(remarks.exported(text, None, request.form.engine(), request.version))
 }
 
 /// The server command with these flags.
-fn line(tuning: &Tuning, spelling: SglangSpelling, flags: &[ExportFlag]) -> String {
+fn line(tuning: &Tuning, row: &ExportRow, spelling: SglangSpelling, flags: &[ExportFlag]) -> String {
     let mut text = String::new();
     for (name, value) in &tuning.launch.environment {
         let _ = write!(text, "{name}={} ", quoted(value));
@@ -82,8 +84,16 @@ fn line(tuning: &Tuning, spelling: SglangSpelling, flags: &[ExportFlag]) -> Stri
     for flag in flags {
         let _ = write!(text, " \\\n  {}{}", spelling.name(flag.key), values(flag));
     }
+    text.push_str(&server::lines(&others(tuning, row), spelling.prefix, " \\\n  "));
     text.push('\n');
     text
+}
+
+/// The arguments of the measured servers that have no row in the table of flags.
+fn others(tuning: &Tuning, row: &ExportRow) -> Vec<ServerArgument> {
+    let (_, mut others) = server::sglang_arguments(tuning.server_of(Form::Sglang));
+    others.retain(|argument| !row.shape.is_off() || !argument.name().starts_with("speculative-"));
+    others
 }
 
 /// The command that starts a server with an adaptive file: `row` has its longest chain, and graphs
@@ -124,7 +134,7 @@ pub fn adaptive_command(
     flags.push(ExportFlag { key: Key::SpeculativeAdaptive, words: Vec::new() });
     flags.push(ExportFlag { key: Key::SpeculativeAdaptiveConfig, words: vec![file.to_owned()] });
     flags.sort_by_key(place);
-    Ok(line(tuning, spelling, &flags))
+    Ok(line(tuning, row, spelling, &flags))
 }
 
 /// Largest of the usual sizes where the number of running requests is not known.
@@ -152,6 +162,10 @@ pub fn slime(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
         }
         let _ = writeln!(text, "   {}{}", spelling.name(flag.key), values(&flag));
     }
+    text.push_str(&server::lines(&others(tuning, &row), spelling.prefix, "\n   ").replacen('\n', "", 1));
+    if !others(tuning, &row).is_empty() {
+        text.push('\n');
+    }
     text.push_str(")\n");
     for (name, value) in &tuning.launch.environment {
         remarks.general.push(format!("set {name}={} in the environment of slime's rollout engines", quoted(value)));
@@ -176,8 +190,13 @@ fn flags(
         return Err(ExportError::NoTarget);
     }
     // Flags that were tuned on SGLang are kept as they are: they are known to work there.
-    let foreign = !matches!(launch.engine, Some(EngineName::Sglang | EngineName::Slime));
+    let (measured, _) = server::sglang_arguments(tuning.server_of(Form::Sglang));
+    let foreign = !matches!(launch.engine, Some(EngineName::Sglang | EngineName::Slime))
+        && tuning.server_of(Form::Sglang).is_none();
     let mut flags = words::export_flags(launch);
+    flags.retain(|flag| measured.iter().all(|other| other.key != flag.key));
+    flags.extend(measured);
+    server::remark(tuning, Form::Sglang, remarks);
     let mut left_out = Vec::new();
     flags.retain(|flag| {
         let unknown_backend = foreign
@@ -206,7 +225,9 @@ fn flags(
     } else {
         speculation(row.shape, tuning, &mut flags)?;
     }
-    if row.shape.topk > 1 && tuning.launch.page_size.is_some_and(|size| size > 1) {
+    // Servers that were measured with a page size ran the tree with it.
+    let pages = tuning.launch.page_size.is_some_and(|size| size > 1) && tuning.server_of(Form::Sglang).is_none();
+    if row.shape.topk > 1 && pages {
         flags.retain(|flag| flag.key != Key::PageSize);
         let page_size = spelling.name(Key::PageSize);
         remarks.notes.push(format!("{page_size} is left out: most attention backends need 1 for a tree"));

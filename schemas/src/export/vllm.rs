@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use super::{
-    ExportError, ExportRequest, ExportRow, Exported, Remarks, Tuning, row::WholeTable, schedule::ExportSchedule,
-    sglang, words,
+    ExportError, ExportRequest, ExportRow, Exported, Form, Remarks, Tuning, row::WholeTable, schedule::ExportSchedule,
+    server, sglang, words,
 };
 use crate::{
     chain_tables::{self, VLLM_SCHEDULE},
@@ -39,6 +39,8 @@ fn block_size(words: &[String]) -> Option<i64> {
 
 /// The flag for capture sizes, and the JSON of older versions.
 const CAPTURE: &str = "cudagraph-capture-sizes";
+/// Flags that say which sizes are captured.
+const CAPTURE_FLAGS: [&str; 3] = [CAPTURE, "compilation-config", "max-cudagraph-capture-size"];
 
 pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let ExportRequest { tuning, form, version, .. } = request;
@@ -51,7 +53,14 @@ pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
         None => ExportRow::only(request, |shape| shape.topk == 1, || whole(request))?,
     };
     let mut remarks = Remarks::from_row(&row);
-    let mut text = format!("vllm serve {}", quoted(target));
+    let measured = server::vllm_arguments(tuning.server_of(Form::Vllm));
+    let given: Vec<String> = measured.iter().map(server::vllm_name).collect();
+    server::remark(tuning, Form::Vllm, &mut remarks);
+    let mut text = String::new();
+    for (name, value) in tuning.server_of(Form::Vllm).iter().flat_map(|server| &server.environment) {
+        let _ = write!(text, "{name}={} ", quoted(value));
+    }
+    let _ = write!(text, "vllm serve {}", quoted(target));
     if schedule.is_none() && row.shape.is_off() {
         remarks.notes.push(row.off());
     } else {
@@ -67,29 +76,34 @@ pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
             remarks.general.push(why.to_string());
         }
     }
-    flags(&mut text, request, &mut remarks);
+    flags(&mut text, request, &given, &mut remarks);
     let running = row.running(launch);
     if let Some(running) = running {
         let _ = write!(text, " \\\n  --max-num-seqs {running}");
     }
     let running = running.and_then(|running| usize::try_from(running).ok());
     let one = ExportSchedule { ranges: vec![(1, running.unwrap_or(usize::MAX), row.shape.num_steps)] };
-    capture(&mut text, request, schedule.as_ref().unwrap_or(&one), running, &mut remarks);
-    if !launch.environment.is_empty() {
+    if !given.iter().any(|name| CAPTURE_FLAGS.contains(&name.as_str())) {
+        capture(&mut text, request, schedule.as_ref().unwrap_or(&one), running, &mut remarks);
+    }
+    text.push_str(&server::lines(&measured, "--", " \\\n  "));
+    if !launch.environment.is_empty() && tuning.server_of(Form::Vllm).is_none() {
         remarks.general.push("environment variables are left out: they are specific to the tuned engine".into());
     }
     text.push('\n');
     Ok(remarks.exported(text, None, form.engine(), version))
 }
 
-/// Writes the flags of the launch that vLLM has too.
-fn flags(text: &mut String, request: ExportRequest<'_>, remarks: &mut Remarks) {
+/// Writes the flags of the launch that vLLM has too, but not those that the measured servers were
+/// given.
+fn flags(text: &mut String, request: ExportRequest<'_>, given: &[String], remarks: &mut Remarks) {
     let mut left_out = Vec::new();
     let launch = &request.tuning.launch;
     let in_json: Vec<Key> = json_flags(launch).map(|flag| flag.key).collect();
     for flag in words::export_flags(launch) {
         let name = flag.key.flag().name;
         match SAME.iter().find(|(key, _)| *key == flag.key) {
+            Some((_, name)) if given.iter().any(|given| given == name) => {}
             Some((_, name)) => {
                 let _ = write!(text, " \\\n  --{name}");
                 for word in &flag.words {
@@ -102,6 +116,7 @@ fn flags(text: &mut String, request: ExportRequest<'_>, remarks: &mut Remarks) {
             // Written by the caller: the requested batch size takes precedence, and capture sizes
             // depend on the chain.
             None if matches!(flag.key, Key::MaxRunningRequests | Key::CudaGraphBs | Key::CudaGraphMaxBs) => {}
+            None if flag.key == Key::PageSize && given.iter().any(|given| given == "block-size") => {}
             None if flag.key == Key::PageSize => match block_size(&flag.words) {
                 Some(size) => {
                     let _ = write!(text, " \\\n  --block-size {size}");
@@ -211,6 +226,9 @@ fn speculative_config(
     if let Some(schedule) = schedule {
         let ranges = schedule.ranges.iter().copied();
         config.insert(VLLM_SCHEDULE.into(), chain_tables::vllm_schedule(ranges));
+    }
+    for (key, value) in tuning.server_of(Form::Vllm).iter().flat_map(|server| &server.speculative_config) {
+        config.entry(key.clone()).or_insert_with(|| value.clone());
     }
     for flag in json_flags(launch) {
         let word = flag.words.concat();

@@ -17,7 +17,9 @@ use schemas::{
     sweep::SweepFile,
     text::Source,
     tree::TreeShape,
-    tuned::{FORMAT, IntervalKind, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels, TunedVerdict},
+    tuned::{
+        FORMAT, IntervalKind, PolicyRow, Provenance, TunedEngine, TunedFile, TunedModels, TunedServer, TunedVerdict,
+    },
 };
 
 use crate::{
@@ -106,6 +108,7 @@ pub fn tuned(
             max_running_requests: largest,
             capture_sizes: knobs.capture_sizes.clone().unwrap_or_else(|| file.engine.capture_sizes.clone()),
         },
+        server: TunedServer::of(&file.system),
         policy,
         measured: Provenance {
             loads: ranking.iter().map(|ranking| ranking.load.to_string()).collect(),

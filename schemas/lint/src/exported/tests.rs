@@ -38,7 +38,16 @@ fn table() -> Vec<(usize, TreeShape)> {
 fn tuning(launch: LaunchFile, table: &[(usize, TreeShape)]) -> Tuning {
     let target_dtype = Some("bfloat16".to_owned());
     let (table, draft_context_length) = (table.to_vec(), Some(2048));
-    Tuning { launch, table, verdicts: Vec::new(), target_dtype, draft_context_length, gpu: None, measured: None }
+    Tuning {
+        launch,
+        table,
+        verdicts: Vec::new(),
+        target_dtype,
+        draft_context_length,
+        gpu: None,
+        measured: None,
+        server: None,
+    }
 }
 
 #[test]
@@ -548,4 +557,60 @@ fn a_block_is_exported_by_its_size_and_a_tree_over_it_is_refused() {
     assert!(chain.contains("--speculative-num-draft-tokens 8"), "{chain}");
     assert!(!chain.contains("num-steps") && !chain.contains("topk"), "{chain}");
     assert!(text(TREE).is_err_and(|error| error.to_string().contains("runs a block as a chain")));
+}
+
+#[test]
+fn a_launch_of_the_measured_engine_has_the_arguments_of_its_servers() {
+    let tuned = |kind: &str, engine: &str, arguments: &str| {
+        let text = format!(
+            "format = 2\nwritten_by = \"a test\"\n[models]\ntarget = \"t\"\ndraft = \"d\"\nalgorithm = \"EAGLE3\"\n\
+             dtype = \"bfloat16\"\n[engine]\ndevice = \"gpu\"\ncontext_length = 2048\npage_size = 1\n\
+             mem_fraction_static = 0.8\nmax_running_requests = 8\ncapture_sizes = []\n[server]\nkind = \"{kind}\"\n\
+             arguments = {arguments}\nenvironment = {{ A = \"b c\" }}\n[[policy]]\nmax_running_batch = 8\n\
+             num_steps = 3\ntopk = 1\nnum_draft_tokens = 4\noutput_tokens_per_s = 1.0\naccept_length = 2.0\n\
+             verdict = \"pays\"\n[measured]\ndevice_name = \"NVIDIA H200\"\ndriver = \"\"\nengine = \"{engine}\"\n\
+             target_hash = \"\"\ndraft_hash = \"\"\nworkload_hash = \"\"\nobjective = \"throughput\"\n"
+        );
+        let file = TunedFile::read(&Source::new("tuned.toml", text)).expect("a tuned file");
+        Tuning::from(&file)
+    };
+    let of = |tuning: &Tuning, form| export(tuning, form, None, None).expect("exported");
+    let arguments = r#"["--tp=2", "--mem-fraction-static", "0.7", "--moe-dense-tp-size", "1", "--dtype", "float16", "--max-running-requests", "64", "--api-key", "***"]"#;
+    let sglang = tuned("sglang", "sglang 0.5.16", arguments);
+    let Exported { text, general, .. } = of(&sglang, Form::Sglang);
+    assert!(text.starts_with("A='b c' python3 -m sglang.launch_server"), "{text}");
+    for line in [
+        "--tp-size 2",
+        "--mem-fraction-static 0.7",
+        "--moe-dense-tp-size 1",
+        "--dtype float16",
+        "--max-running-requests 8",
+    ] {
+        assert!(text.contains(&format!("\n  {line}")), "{line} in {text}");
+    }
+    assert!(
+        !text.contains("bfloat16") && !text.contains("--device") && !text.contains("running-requests 64"),
+        "{text}"
+    );
+    assert!(general.iter().any(|note| note.starts_with("replace ***")), "{general:?}");
+    let slime = of(&sglang, Form::Slime).text;
+    assert!(slime.contains("\n   --sglang-moe-dense-tp-size 1\n"), "{slime}");
+    // Of another engine they would not even be flags.
+    let Exported { text, general, .. } = of(&sglang, Form::Vllm);
+    assert!(!text.contains("moe-dense") && !text.contains("A="), "{text}");
+    assert!(
+        general.iter().any(|note| note.contains("arguments of SGLang") && note.contains("--moe-dense-tp-size 1")),
+        "{general:?}"
+    );
+    let arguments =
+        r#"["--gpu-memory-utilization", "0.3", "--max-model-len=1024", "-tp", "2", "--max-num-seqs", "64"]"#;
+    let text = of(&tuned("vllm", "vllm 0.26.0", arguments), Form::Vllm).text;
+    assert!(text.starts_with("A='b c' vllm serve t"), "{text}");
+    for line in ["--gpu-memory-utilization 0.3", "--max-model-len 1024", "-tp 2", "--max-num-seqs 8"] {
+        assert!(text.contains(&format!("\n  {line}")), "{line} in {text}");
+    }
+    assert!(!text.contains("2048") && !text.contains("64"), "{text}");
+    // spectune's own server speaks SGLang's API, and is not SGLang.
+    let own = of(&tuned("sglang", "spectune 0.2.0", arguments), Form::Sglang).text;
+    assert!(!own.contains("--max-model-len"), "{own}");
 }
