@@ -280,6 +280,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_closed_loop_counts_until_fewer_than_its_batch_are_left() {
+        let served = |arrival: u64, took: u64| load::Served {
+            request: 0,
+            arrival: Duration::from_millis(arrival),
+            late: Duration::ZERO,
+            generated: Generated {
+                output_tokens: 11,
+                output_ids: Vec::new(),
+                first_token: Duration::from_millis(10),
+                last_token: Duration::from_millis(took),
+                arrivals: vec![(Duration::from_millis(10), 1), (Duration::from_millis(took), 11)],
+                rounds: None,
+                accepted_drafts: None,
+                proposed_drafts: None,
+                accept_histogram: Vec::new(),
+                cached_tokens: None,
+            },
+        };
+        let observed = Observed {
+            served: vec![served(0, 60), served(0, 110), served(60, 60)],
+            elapsed: Duration::from_millis(120),
+        };
+        // The last request runs alone from 110 ms on, when it has nine of its tokens.
+        let full = full_loop_of(&observed, &LoadArrivals::Closed(2)).expect("most of it is full");
+        assert!((full.seconds - 0.11).abs() < 1e-9 && (full.output_tokens - 31.0).abs() < 1e-9, "{full:?}");
+        assert_eq!(full_loop_of(&observed, &LoadArrivals::Open(vec![Duration::ZERO; 3])), None);
+    }
+
+    #[test]
     fn other_traffic_shows_in_tokens_or_in_steady_gauges() {
         let quiet = Gauges { samples: 9, exceeding: 1, excess: 1.0, ..Gauges::default() };
         assert_eq!(other_traffic(Some(1005.0), 1000.0, &quiet), None, "a health check, and a request that just ended");

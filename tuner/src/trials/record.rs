@@ -246,6 +246,11 @@ impl FullLoop {
     pub fn rate(self) -> f64 {
         self.output_tokens / self.seconds
     }
+
+    /// The share of this many tokens that a trial counts, which is all without such a part.
+    pub fn counted_share(part: Option<Self>, all: u64) -> f64 {
+        part.map_or(1.0, |part| part.output_tokens / (all as f64).max(1.0))
+    }
 }
 
 /// Stalls of a trial: steps that took far longer than the others of their kind.
@@ -338,7 +343,7 @@ impl Measurement {
 
     /// Share of the output tokens that throughput counts.
     pub fn counted_share(&self) -> f64 {
-        self.full.map_or(1.0, |full| full.output_tokens / (self.output_tokens as f64).max(1.0))
+        FullLoop::counted_share(self.full, self.output_tokens)
     }
 
     /// Output tokens per joule of the GPU over the whole trial, prefill included; `None` if its
