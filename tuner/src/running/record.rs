@@ -49,6 +49,10 @@ pub struct RunningHeader {
     pub starts: usize,
     /// Number of different prompts that the workload has; `None` if they are drawn at random.
     pub prompts: Option<usize>,
+    /// Whether the end of closed loops does not count ([`RunningFigures::full`]); in journals of
+    /// earlier versions it does.
+    #[serde(default)]
+    pub full_loops: bool,
 }
 
 /// A running server as it describes itself.
