@@ -25,6 +25,8 @@ pub use experts::ExpertsRead;
 /// load is slower by up to 1.3% (a GPU's rounds of a small model, docs/notes/performance.md), or
 /// faster where power is the limit, and a server experiences neither.
 const WARM_UP: Duration = Duration::from_millis(500);
+/// The same where a GPU's clocks follow its load: after heavier work they take up to a second.
+const WARM_UP_OF_CLOCKS: Duration = Duration::from_secs(1);
 
 /// A load: `batch_size` requests together, each with `input_len` random tokens, each answered by
 /// exactly `output_len` tokens.
@@ -145,26 +147,67 @@ struct Seen {
     all_request_rounds: usize,
 }
 
-/// Runs a load on an idle engine whose policy has the same shape at every batch size.
+/// The measured runs of a load. Those of several loads and shapes can take turns, so that a drift
+/// of the machine affects all alike.
+#[derive(Default)]
+pub struct BenchRuns {
+    runs: Vec<Seen>,
+    /// Energy of each turn in joules, as far as it is known.
+    energy_j: Vec<Option<f64>>,
+    retractions: u64,
+}
+
+impl BenchRuns {
+    /// Warms up, and adds further runs. The engine is idle, and its policy has the same shape at
+    /// every batch size.
+    ///
+    /// # Errors
+    /// When the load does not fit the engine, or the device fails.
+    pub fn add(&mut self, engine: &mut Engine, load: &RandomBatch, repeats: usize) -> Result<(), EngineError> {
+        check(engine, load)?;
+        let warm_up = if engine.gpu_state().is_some() { WARM_UP_OF_CLOCKS } else { WARM_UP };
+        let begin = Instant::now();
+        loop {
+            decode(engine, load)?;
+            if begin.elapsed() >= warm_up {
+                break;
+            }
+        }
+        // After the warm-up, whose energy belongs to no measured token.
+        let before = engine.gpu_state();
+        let retracted = engine.statistics().retracted_for_pages;
+        for _ in 0..repeats {
+            self.runs.push(decode(engine, load)?);
+        }
+        self.retractions += engine.statistics().retracted_for_pages - retracted;
+        self.energy_j.push(engine.gpu_state().zip(before).and_then(|(now, before)| now.energy_since(&before)));
+        Ok(())
+    }
+
+    /// The figures of the runs so far, on an engine that is as it was for them.
+    ///
+    /// # Errors
+    /// When no round had the whole batch, or the device fails.
+    pub fn figures(&self, engine: &mut Engine, plan: &BenchPlan) -> Result<Bench, EngineError> {
+        figures(engine, plan, self)
+    }
+}
+
+/// Runs a load, with all its repeats one after the other, on an idle engine whose policy has the
+/// same shape at every batch size.
 ///
 /// # Errors
 /// When the load does not fit the engine, or the device fails.
 pub fn run(engine: &mut Engine, plan: &BenchPlan) -> Result<Bench, EngineError> {
-    let BenchPlan { load, repeats, bandwidth, startup, shape_change } = plan;
-    check(engine, load)?;
-    let begin = Instant::now();
-    loop {
-        decode(engine, load)?;
-        if begin.elapsed() >= WARM_UP {
-            break;
-        }
-    }
-    // After the warm-up, whose energy belongs to no measured token.
-    let before = engine.gpu_state();
-    let retracted = engine.statistics().retracted_for_pages;
-    let runs: Vec<Seen> = (0..(*repeats).max(1)).map(|_| decode(engine, load)).collect::<Result<_, _>>()?;
-    let retractions = engine.statistics().retracted_for_pages - retracted;
-    let energy_j = engine.gpu_state().zip(before).and_then(|(now, before)| now.energy_since(&before));
+    let mut runs = BenchRuns::default();
+    runs.add(engine, &plan.load, plan.repeats.max(1))?;
+    runs.figures(engine, plan)
+}
+
+fn figures(engine: &mut Engine, plan: &BenchPlan, measured: &BenchRuns) -> Result<Bench, EngineError> {
+    let BenchPlan { load, bandwidth, startup, shape_change, .. } = plan;
+    let BenchRuns { runs, energy_j, retractions } = measured;
+    let energy_j: Option<f64> = energy_j.iter().copied().sum();
     let rounds = runs.iter().flat_map(|seen| &seen.rounds).map(|timing| timing.total.as_secs_f64() * 1e3);
     let Some(round_ms) = Spread::from_values(rounds.collect()) else {
         return Err(EngineError::Configuration(format!(
@@ -203,7 +246,7 @@ pub fn run(engine: &mut Engine, plan: &BenchPlan) -> Result<Bench, EngineError> 
         stall_ms,
         accept_length: if shape.is_off() { ACCEPT_LENGTH_OFF } else { tokens as f64 / request_rounds as f64 },
         tokens_per_joule: energy_j.map(|energy_j| tokens as f64 / energy_j),
-        retractions,
+        retractions: *retractions,
         simulated: engine.options().makes_up_acceptance(),
         quantised: engine.identity().quantised.clone(),
         fp8_compute: engine.identity().fp8_compute.map(Fp8Compute::name),
@@ -409,6 +452,28 @@ mod tests {
         let json = serde_json::to_value(&bench).expect("it is data");
         assert_eq!((&json["batch_size"], &json["startup_s"]), (&3.into(), &2.0.into()));
         assert_eq!(json["fingerprint"]["device"], "cpu");
+    }
+
+    #[test]
+    fn runs_of_two_shapes_can_take_turns() {
+        let mut engine = engine(EngineOptions { policy: ShapePolicy::fixed(TreeShape::OFF), ..Default::default() });
+        let shapes = [TreeShape::OFF, TreeShape::chain(2)];
+        let (startup, shape_change) = (Duration::ZERO, Duration::ZERO);
+        let plan = BenchPlan { load: load(2, 10, 20), repeats: 2, bandwidth: 1e15, startup, shape_change };
+        let mut runs = shapes.map(|_| BenchRuns::default());
+        let mut found = Vec::new();
+        for (turn, at) in [0, 1, 1, 0].into_iter().enumerate() {
+            engine.set_policy(ShapePolicy::fixed(shapes[at])).expect("a shape that runs");
+            runs[at].add(&mut engine, &plan.load, 1).expect("it runs");
+            if turn >= 2 {
+                found.push(runs[at].figures(&mut engine, &plan).expect("figures"));
+            }
+        }
+        assert_eq!((found[0].shape.as_str(), found[1].shape.as_str()), ("2,1,3", "none"));
+        assert_eq!((runs[0].runs.len(), runs[1].runs.len()), (2, 2));
+        engine.set_policy(ShapePolicy::fixed(shapes[1])).expect("a shape that runs");
+        let alone = run(&mut engine, &plan).expect("it runs");
+        assert!((alone.accept_length - found[0].accept_length).abs() < 1e-9, "{alone:?}");
     }
 
     #[test]

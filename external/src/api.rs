@@ -120,6 +120,8 @@ pub struct Generated {
     pub first_token: Duration,
     /// Time until the last token arrived.
     pub last_token: Duration,
+    /// How many tokens had arrived by when, ascending; one entry for each event that brought some.
+    pub arrivals: Vec<(Duration, usize)>,
     /// Number of rounds of this request, if the server reports it.
     pub rounds: Option<u64>,
     /// Number of accepted drafts, if the server reports it.
@@ -270,7 +272,7 @@ impl Api {
     /// When the server refuses it, the stream ends early, or `interrupted` is set.
     pub fn generate(&self, request: &Generate<'_>, interrupted: &AtomicBool) -> Result<Generated, ServerError> {
         let sent = Instant::now();
-        let mut times = TokenTimes { sent, first: None, last: Duration::ZERO, tokens: 0, interrupted };
+        let mut times = TokenTimes { sent, arrivals: Vec::new(), tokens: 0, interrupted };
         let (path, mut generated) = match self.kind {
             ApiKind::Sglang => sglang::generate(&self.address, request, &mut times)?,
             ApiKind::Vllm => {
@@ -285,11 +287,11 @@ impl Api {
         if times.is_interrupted() {
             return Err(ServerError::Interrupted);
         }
-        let Some(first) = times.first else {
+        let (Some((first, _)), Some((last, _))) = (times.arrivals.first(), times.arrivals.last()) else {
             return Err(self.address.failed(path, "the stream ended without a token".into()));
         };
-        generated.output_tokens = times.tokens;
-        (generated.first_token, generated.last_token) = (first, times.last);
+        (generated.first_token, generated.last_token) = (*first, *last);
+        (generated.output_tokens, generated.arrivals) = (times.tokens, times.arrivals);
         Ok(generated)
     }
 
@@ -320,6 +322,7 @@ impl Generated {
             output_ids: Vec::new(),
             first_token: Duration::ZERO,
             last_token: Duration::ZERO,
+            arrivals: Vec::new(),
             rounds: None,
             accepted_drafts: None,
             proposed_drafts: None,
@@ -332,8 +335,8 @@ impl Generated {
 /// Arrival times of tokens.
 struct TokenTimes<'a> {
     sent: Instant,
-    first: Option<Duration>,
-    last: Duration,
+    /// As [`Generated::arrivals`].
+    arrivals: Vec<(Duration, usize)>,
     tokens: usize,
     /// Set by another thread to stop reading.
     interrupted: &'a AtomicBool,
@@ -347,9 +350,8 @@ impl TokenTimes<'_> {
     /// Records an event after which this many tokens have been generated in total.
     fn seen(&mut self, tokens: usize) {
         if tokens > self.tokens {
-            let now = self.sent.elapsed();
-            self.first.get_or_insert(now);
-            (self.last, self.tokens) = (now, tokens);
+            self.arrivals.push((self.sent.elapsed(), tokens));
+            self.tokens = tokens;
         }
     }
 }

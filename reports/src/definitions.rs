@@ -6,14 +6,16 @@ use tuner::trials::configuration::TrialLoad;
 pub const ACCEPT_LENGTH: &str = "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); 1 without speculation, whose rounds yield one token";
 
 /// Definition of the throughput: the same in every table and file.
-pub const THROUGHPUT: &str =
-    "output tokens of all requests / seconds of the trial, prefill included, without stalls; median over repeats";
+pub const THROUGHPUT: &str = "output tokens / seconds of all requests together, prefill included, without stalls, while the whole batch runs; median over repeats";
 
 /// The same, if all loads are open loops.
 const THROUGHPUT_OF_OPEN_LOOPS: &str = "output tokens of all requests / seconds of the trial, prefill included, by the wall clock, stalls included, as in every open loop; median over repeats";
 
 /// The same, if there are closed and open loops.
-const THROUGHPUT_OF_BOTH: &str = "output tokens of all requests / seconds of the trial, prefill included, without stalls; of open loops by the wall clock, stalls included; median over repeats";
+const THROUGHPUT_OF_BOTH: &str = "output tokens / seconds of all requests together, prefill included, without stalls, while the whole batch runs; of open loops over the whole trial by the wall clock, stalls included; median over repeats";
+
+/// What of a closed loop counts.
+const WHOLE_BATCH: &str = "from the start of a trial until fewer requests than its batch are left, since the end of a trial says nothing about a batch and is longer with speculation, whose requests end one after the other. If less than half of the tokens arrive by then, throughput and goodput count the whole trial (counted_share in the files is 1). Latencies are those of all requests";
 
 /// The definition of the throughput under these loads.
 pub fn throughput(loads: impl IntoIterator<Item = TrialLoad>) -> &'static str {
@@ -40,7 +42,7 @@ pub fn terms(loads: impl IntoIterator<Item = TrialLoad>) -> impl Iterator<Item =
 pub const DRAFT_WAIT: &str = "time before a round in which the device waits until the host has looked drafts up in texts and copied them, which is in none of the round's times, but in those of requests and in throughput: median over rounds; none where the host looks nothing up";
 
 /// Definition of the mean running batch.
-pub const MEAN_BATCH: &str = "mean number of requests that ran together: over the rounds of spectune's own engine; on servers the time of all requests / the time of the trial. Near the end of a trial fewer run";
+pub const MEAN_BATCH: &str = "mean number of requests in the engine, waiting ones included, over the time that throughput counts: the time of all requests within it / that time, as a client sees both, on every engine; over rounds in journals that spectune's own engine wrote in earlier versions";
 
 /// Definition of stalls.
 pub const STALLS: &str = "steps that took far longer than the others of their kind, because something else ran on the machine; they count with the mean of their kind. All times and rates are without stalls where trials separate them: a closed loop in spectune's own engine does; servers and open loops do not, so theirs are by the wall clock. Columns that start with wall_ in the files include stalls";
@@ -54,6 +56,7 @@ pub const PARTS_APART: &str = "The parts of a round (draft, verify, extend) are 
 /// The terms and their definitions, for closed loops.
 const DEFINITIONS: &[(&str, &str)] = &[
     ("throughput", THROUGHPUT),
+    ("while the whole batch runs", WHOLE_BATCH),
     ("stalls", STALLS),
     (
         "speed-up",
@@ -125,7 +128,7 @@ mod tests {
         let (closed, open) = (TrialLoad::BatchSize(8), TrialLoad::RequestRate(Real(20.0)));
         assert_eq!(throughput([closed]), THROUGHPUT);
         assert!(!throughput([open, TrialLoad::Recorded]).contains("without stalls"));
-        assert!(throughput([closed, open]).contains("of open loops by the wall clock"));
+        assert!(throughput([closed, open]).contains("of open loops over the whole trial by the wall clock"));
         let listed = terms([open]).find(|(term, _)| *term == "throughput");
         assert_eq!(listed, Some(("throughput", THROUGHPUT_OF_OPEN_LOOPS)));
     }

@@ -35,6 +35,7 @@ const TRIAL_FIGURES: &[OfTrial] = &[
     ("stalled_share", |trial| Some(trial.stalls?.of_time)),
     ("accept_length", |trial| Some(trial.accept_length)),
     ("retractions", |trial| trial.retractions.map(|count| count as f64)),
+    ("counted_share", |trial| Some(trial.counted_share())),
     ("mean_batch", Measurement::mean_running_batch),
     ("cached_share", |trial| trial.cached_share),
     ("tokens_per_joule", Measurement::tokens_per_joule),

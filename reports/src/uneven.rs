@@ -1,7 +1,5 @@
 //! Warnings that the two sides of a verdict did not run under the same conditions.
 
-use tuner::workload::LEAST_WAVES;
-
 use crate::{
     columns, figures,
     race::{Race, RaceEntry},
@@ -9,6 +7,9 @@ use crate::{
 
 /// Difference of mean running batches, as a share, above which it is warned about.
 const MOST_DIFFERENCE: f64 = 0.05;
+/// Requests for each that runs together from which on most of a trial runs the whole batch, also if
+/// their lengths differ much.
+const ENOUGH_WAVES: usize = 4;
 /// The same for shares of cached prompt tokens.
 const MOST_CACHED: f64 = 0.05;
 
@@ -18,22 +19,23 @@ pub fn warnings(race: &Race) -> Vec<String> {
     batches(race, best, baseline).into_iter().chain(cached(race, best, baseline)).collect()
 }
 
-/// For closed loops: at their end fewer requests run, and speculation makes requests end at
-/// different times.
+/// For closed loops of which the end counts too: fewer requests run there, and speculation makes
+/// requests end at different times.
 fn batches(race: &Race, best: &RaceEntry, baseline: &RaceEntry) -> Option<String> {
     let batch = race.load.batch_size()?;
     let (own, plain) = (best.mean_batch?, baseline.mean_batch?);
     let differ = (own / plain - 1.0).abs() > MOST_DIFFERENCE;
     let requests = best.ranked.first_token.map_or(0, |tail| tail.count);
-    let least = if requests < LEAST_WAVES * batch {
-        format!("at least {LEAST_WAVES} × batch, {}", LEAST_WAVES * batch)
+    let least = if requests < ENOUGH_WAVES * batch {
+        format!("at least {ENOUGH_WAVES} × batch, {}", ENOUGH_WAVES * batch)
     } else {
         format!("more than {requests}")
     };
     differ.then(|| {
         format!(
             "{}: on average {} requests ran together with {} and {} without speculation, since fewer run near the end of a \
-             trial: the speed-up is not that of a constant batch; raise workload.requests (tune: --requests) to {least}",
+             trial, which counts where less than half of the tokens arrive before: the speed-up is not that of a constant \
+             batch; raise workload.requests (tune: --requests) to {least}",
             race.load,
             figures::quantity(own),
             columns::name(best),

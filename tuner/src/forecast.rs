@@ -40,7 +40,11 @@ use serde::{Deserialize, Serialize};
 
 pub use self::traced::{SimulatedRequest, SimulatedWorkload, simulate_policy};
 use self::{needs::WorkloadNeeds, play::Play};
-use crate::{TunerError, prediction::latency::prefill::PrefillStep, trials::record::TrialSpread};
+use crate::{
+    TunerError,
+    prediction::latency::prefill::PrefillStep,
+    trials::record::{FullLoop, TrialSpread},
+};
 
 /// The work of a request under a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +127,10 @@ pub struct Forecast {
     pub output_tokens: u64,
     /// Output tokens / elapsed, all requests together.
     pub output_tokens_per_s: f64,
+    /// What the throughput of a trial counts of a closed loop
+    /// ([`Measurement::full`](crate::trials::record::Measurement::full)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<FullLoop>,
     /// Output tokens per second as one request sees it, after its first token: median over
     /// requests; `None` if no request has a second token.
     pub tokens_per_s_per_user: Option<f64>,

@@ -301,15 +301,14 @@ impl Ready {
     }
 }
 
-/// A warning if the end of a trial, where fewer requests run, is much of it: with equal output
-/// lengths requests without speculation end together, those with it do not.
+/// A warning if the whole batch runs for little of a trial, which is all that throughput counts.
 fn short_loop(workload: &LoadedWorkload, loads: &[TrialLoad]) -> Option<String> {
     let sizes = loads.iter().filter_map(|load| Some((workload.requests_under(*load), load.batch_size()?)));
     let too_few = sizes.filter(|(requests, batch)| *batch > 1 && *requests < LEAST_WAVES * batch);
     let (requests, batch) = too_few.max_by_key(|(_, batch)| *batch)?;
     Some(format!(
-        "a trial of batch {batch} has {requests} requests, so that much of it runs fewer together, with speculation more \
-         than without: raise workload.requests (tune: --requests) to at least {} ({LEAST_WAVES} × batch)",
+        "a trial of batch {batch} has {requests} requests, so that the whole batch, all that throughput counts, runs for \
+         little of it: raise workload.requests (tune: --requests) to at least {} ({LEAST_WAVES} × batch)",
         LEAST_WAVES * batch
     ))
 }
@@ -340,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fewer_than_four_waves_of_the_largest_batch_are_warned_about() {
+    fn fewer_than_two_waves_of_the_largest_batch_are_warned_about() {
         let (sampling, stop) = (SamplingParams::default(), StopConditions::default());
         let request = Request { input_ids: vec![1], sampling, stop };
         let workload = |count: usize| LoadedWorkload {
@@ -353,9 +352,10 @@ mod tests {
             prompts: count,
         };
         let loads = [TrialLoad::BatchSize(1), TrialLoad::BatchSize(8)];
-        let words = short_loop(&workload(31), &loads).expect("a warning");
-        assert!(words.contains("batch 8 has 31 requests") && words.contains("at least 32"), "{words}");
-        assert_eq!(short_loop(&workload(32), &loads), None);
+        let words = short_loop(&workload(15), &loads).expect("a warning");
+        assert!(words.contains("batch 8 has 15 requests") && words.contains("at least 16"), "{words}");
+        // The default of `workload.requests`.
+        assert_eq!(short_loop(&workload(16), &loads), None);
         assert_eq!(short_loop(&workload(1), &[TrialLoad::BatchSize(1), TrialLoad::Recorded]), None);
     }
 }

@@ -3,6 +3,7 @@
 
 mod drive;
 pub mod estimate;
+pub(crate) mod full_loop;
 pub(crate) mod measurement;
 pub mod parts;
 pub mod steady;

@@ -220,6 +220,7 @@ pub fn run(
         servers: servers.iter().map(|one| one.server.clone()).collect(),
         starts: 0,
         prompts: prompts.available(),
+        full_loops: true,
     };
     if continues {
         journal::check(&request.out, &header)?;

@@ -23,8 +23,9 @@ pub use self::model_text::ModelText;
 use self::{prompts::PromptList, random::share, trace::TracedRequest};
 use crate::{TunerError, error::tidy, trials::configuration::TrialLoad};
 
-/// Requests of a trial for each that runs together: with fewer, its end is much of it.
-pub const LEAST_WAVES: usize = 4;
+/// Requests of a trial for each that runs together. With fewer, the whole batch runs for little of
+/// a trial, and the prompts that are prefilled weigh more in it than under a lasting load.
+pub const LEAST_WAVES: usize = 2;
 
 /// Maximum number of prompt tokens of a trial, over all requests: one GiB of them.
 const MOST_TOKENS: usize = 1 << 28;
@@ -305,7 +306,7 @@ fn hash(workload: &sweep::Workload, requests: &[Request], recorded: &[Duration])
     });
     // Identifies what a trial measures: changed when the method changes, so that trials of both
     // kinds are not ranked together.
-    hasher.update(b"arrivals at the very rate, figures without stalls");
+    hasher.update(b"arrivals at the very rate, figures without stalls, full closed loops");
     let sweep::Workload { ignore_eos, temperature, top_p, top_k, seed, warm_up_tokens, .. } = workload;
     hasher.update(format!("{ignore_eos} {temperature} {top_p} {top_k} {seed} {warm_up_tokens}").as_bytes());
     hasher.finalize().to_hex()[..16].to_owned()

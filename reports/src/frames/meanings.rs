@@ -34,7 +34,11 @@ const TRIALS: &[Meaning] = &[
     ),
     (
         "output_tokens_per_s",
-        "the throughput: output_tokens / elapsed_s. The throughput of a configuration is the median over its trials without a word in excluded",
+        "the throughput: output tokens / seconds while the whole batch runs; of open loops output_tokens / elapsed_s. The throughput of a configuration is the median over its trials without a word in excluded",
+    ),
+    (
+        "counted_share",
+        "share of the output tokens that throughput counts: those that arrived while the whole batch ran; 1 for a whole trial",
     ),
     (
         "tokens_per_s_per_user, goodput_tokens_per_s, elapsed_s, inter_token_ms_*, time_to_first_token_ms_*, latency_ms_*",

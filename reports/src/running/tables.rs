@@ -84,8 +84,8 @@ pub fn figures(summaries: &[RunningSummary], servers: &[RunningServer]) -> PageP
         "figures",
         "All figures",
         format!(
-            "Medians over trials. Throughput: output tokens / seconds from the first request to the last token. Per \
-             request: output tokens per second after the first one, median over requests. Times are medians over the \
+            "Medians over trials. Throughput: output tokens / seconds from the first request until fewer than its batch are \
+             left, or the last token of an open loop (or where less than half of the tokens arrive before). Per request: output tokens per second after the first one, median over requests. Times are medians over the \
              requests of a trial, as the client sees them. {ends}"
         ),
         vec![format!("Accept length: {}.", definitions::ACCEPT_LENGTH)],

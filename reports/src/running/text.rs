@@ -2,10 +2,13 @@
 
 use std::fmt::Write;
 
-use tuner::running::{
-    journal::RunningContents,
-    record::{PrefixCacheUse, RunningServer, SettingSource},
-    result::{self, FIGURES, verdict},
+use tuner::{
+    running::{
+        journal::RunningContents,
+        record::{PrefixCacheUse, RunningServer, SettingSource},
+        result::{self, FIGURES, verdict},
+    },
+    trials::record::FullLoop,
 };
 
 use crate::{definitions, figures, names};
@@ -127,7 +130,7 @@ fn aligned(text: &mut String, rows: &[[String; 8]], is_single: bool) {
 
 /// Every trial as CSV.
 pub fn csv(contents: &RunningContents) -> String {
-    let mut text = "url,load,repeat,prompts,excluded,requests,output_tokens,elapsed_s,output_tokens_per_s,tokens_per_s_per_user,accept_length,ttft_ms_median,ttft_ms_max,itl_ms_median,latency_ms_median,prompt_tokens,cached_tokens,repeated_prompts\n".to_owned();
+    let mut text = "url,load,repeat,prompts,excluded,requests,output_tokens,elapsed_s,output_tokens_per_s,tokens_per_s_per_user,accept_length,ttft_ms_median,ttft_ms_max,itl_ms_median,latency_ms_median,prompt_tokens,cached_tokens,repeated_prompts,counted_share\n".to_owned();
     for record in &contents.records {
         let url = contents.header.servers.get(record.server).map_or("", |server| server.url.as_str());
         let mut cells = vec![url.to_owned(), record.load.to_string(), (record.repeat + 1).to_string()];
@@ -139,7 +142,7 @@ pub fn csv(contents: &RunningContents) -> String {
         let some = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
         match figures {
             // One for each figure below, so that rows have the same columns.
-            None => cells.extend(std::iter::repeat_n(String::new(), 13)),
+            None => cells.extend(std::iter::repeat_n(String::new(), 14)),
             Some(one) => cells.extend([
                 one.requests.to_string(),
                 one.output_tokens.to_string(),
@@ -154,6 +157,7 @@ pub fn csv(contents: &RunningContents) -> String {
                 one.prompt_tokens.to_string(),
                 one.cached_tokens.map(|tokens| tokens.to_string()).unwrap_or_default(),
                 one.repeated_prompts.to_string(),
+                FullLoop::counted_share(one.full, one.output_tokens).to_string(),
             ]),
         }
         // Quoted as in RFC 4180: reasons contain commas and line breaks.

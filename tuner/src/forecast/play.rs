@@ -6,7 +6,11 @@ use engine::options::padded;
 use schemas::tree::TreeShape;
 
 use super::{Arrivals, Forecast, Setup, Stretch, memory::Occupancy};
-use crate::{TunerError, prediction::latency::prefill::PrefillStep, trials::record::TrialSpread};
+use crate::{
+    TunerError,
+    prediction::latency::prefill::PrefillStep,
+    trials::record::{FullLoop, TrialSpread},
+};
 
 /// How requests proceed in rounds.
 pub trait Course {
@@ -122,6 +126,8 @@ pub struct Play<'a, C> {
     batches: Vec<u64>,
     stretches: Vec<Stretch>,
     ended: Vec<EndedRequest>,
+    /// Until the loop was no longer full, if it is closed.
+    full: Option<FullLoop>,
     occupancy: Option<Occupancy>,
     retractions: u64,
 }
@@ -214,6 +220,7 @@ impl<'a, C: Course> Play<'a, C> {
             batches: Vec::new(),
             stretches: Vec::new(),
             ended: Vec::new(),
+            full: None,
             occupancy: setup.memory.map(Occupancy::new),
             retractions: 0,
         }
@@ -498,6 +505,23 @@ impl<'a, C: Course> Play<'a, C> {
                 at_ms: now_ms,
             });
         }
+        if let Arrivals::Closed { batch_size } = self.arrivals
+            && self.full.is_none()
+            && self.requests - self.ended.len() < *batch_size
+        {
+            self.full = Some(FullLoop { seconds: now_ms / 1e3, output_tokens: self.tokens_so_far() });
+        }
+    }
+
+    /// Tokens of all requests so far.
+    fn tokens_so_far(&self) -> f64 {
+        let of = |one: &ActiveRequest| {
+            let further =
+                self.course.context(one.request, one.progress) - self.course.prompt_tokens(one.request) as f64;
+            if one.first_token_ms.is_some() { 1.0 + further } else { 0.0 }
+        };
+        let ended: f64 = self.ended.iter().map(|one| one.tokens as f64).sum();
+        ended + self.running.iter().map(of).sum::<f64>()
     }
 
     /// The figures, after [`run`](Self::run).
@@ -522,6 +546,7 @@ impl<'a, C: Course> Play<'a, C> {
             prefill_s: self.prefill_ms / 1e3,
             output_tokens,
             output_tokens_per_s: output_tokens as f64 / elapsed_s,
+            full: self.full.and_then(|full| full.of(output_tokens)),
             tokens_per_s_per_user: TrialSpread::from_values(self.ended.iter().filter_map(rate))
                 .map(|spread| spread.median),
             accept_length: (rounds > 0).then(|| output_tokens as f64 / rounds as f64),

@@ -55,6 +55,18 @@ fn close(one: f64, other: f64) {
     assert!((one - other).abs() < 1e-9, "{one}, expected {other}");
 }
 
+/// As the throughput of a trial, which predictions are compared with.
+#[test]
+fn a_closed_loop_counts_until_fewer_than_its_batch_run() {
+    let needs = [need(100, 11, 5), need(100, 11, 10)];
+    let full = play(&needs, &closed(2), &setup()).full.expect("most of it is full");
+    // Both prompts in one step, and five rounds of both; the second request has six tokens then.
+    close(full.seconds, (25.0 + 5.0 * 12.0) / 1e3);
+    close(full.output_tokens, 17.0);
+    assert_eq!(play(&[need(100, 3, 2), need(100, 101, 100)], &closed(2), &setup()).full, None);
+    assert_eq!(play(&needs, &Arrivals::Open { at_ms: vec![0.0; 2] }, &setup()).full, None);
+}
+
 #[test]
 fn one_request_is_its_prompt_and_its_rounds() {
     let forecast = play(&[need(100, 9, 4)], &closed(1), &setup());

@@ -15,7 +15,10 @@ use crate::{
         latency::{Beyond, Point, PrefillKind},
     },
     preparation::context::SweepContext,
-    trials::configuration::{Configuration, TrialLoad},
+    trials::{
+        configuration::{Configuration, TrialLoad},
+        record::FullLoop,
+    },
     workload::{LoadedWorkload, context},
 };
 
@@ -94,7 +97,7 @@ fn predict(
         load,
         accept_length: forecast.accept_length.unwrap_or(1.0),
         round_ms: (forecast.elapsed_s - forecast.prefill_s) * 1e3 / rounds.max(1) as f64,
-        output_tokens_per_s: forecast.output_tokens_per_s,
+        output_tokens_per_s: forecast.full.map_or(forecast.output_tokens_per_s, FullLoop::rate),
         tokens_per_s_per_user: forecast.tokens_per_s_per_user.unwrap_or_default(),
         latency_ms: forecast.latency_ms.median,
         time_to_first_token_ms: forecast.time_to_first_token_ms.median,

@@ -102,6 +102,26 @@ pub struct Ranked {
     pub tied_with_best: bool,
     /// Whether its interval is too wide to decide between a difference from the best and a tie.
     pub too_noisy: bool,
+    /// Whether a lead over no speculation would rest on removing more stalls of one side than of
+    /// the other in nearly every repeat: by the wall clock it is not faster.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuted: bool,
+    /// Set if the wall clock puts it above the chosen configuration, where more stalls of one of
+    /// the two were removed in nearly every repeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_rival: Option<WallRival>,
+}
+
+/// A configuration that only the removal of stalls puts below the chosen one. Shares are of the
+/// wall time, means over the trials that are not excluded.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WallRival {
+    /// Its stalls.
+    pub stalled: f64,
+    /// Those of the chosen configuration.
+    pub chosen_stalled: f64,
+    /// The objective relative to the chosen configuration by the wall clock, stalls included.
+    pub over_chosen: f64,
 }
 
 /// Percentiles, as far as the number of values suffices.
@@ -258,9 +278,9 @@ impl Ranked {
     }
 
     /// Whether it may be part of a policy: it was measured, and it runs without speculation or was
-    /// shown to be faster than that.
+    /// shown to be faster than that, which the wall clock does not contradict.
     pub fn may_be_chosen(&self) -> bool {
-        let faster = self.speedup.is_some_and(|speedup| speedup.coverage > 0.0 && speedup.low > 1.0);
+        let faster = self.speedup.is_some_and(|speedup| speedup.coverage > 0.0 && speedup.low > 1.0) && !self.refuted;
         self.repeats > 0 && (self.configuration.is_off() || faster)
     }
 }
@@ -323,6 +343,11 @@ impl LoadRanking {
     /// failed, or that is a [`CandidateRole::Probe`].
     pub fn exclusion(&self, record: &Record) -> Option<Exclusion> {
         self.excluded.iter().find(|one| one.is_of(record)).map(|one| one.reason)
+    }
+
+    /// What the wall clock puts highest above the chosen configuration ([`Ranked::wall_rival`]).
+    pub fn wall_rival(&self) -> Option<(&Ranked, WallRival)> {
+        wall_rival(&self.entries)
     }
 
     /// The chosen configuration.
@@ -591,6 +616,7 @@ fn rank_race(load: TrialLoad, race: &ConfigurationRace<'_>, comparison: Comparis
     } else {
         (chosen, verdict)
     };
+    sides.mark(&mut entries, (off, chosen), &judge, comparisons);
     let chosen = chosen.and_then(|row| race.keys().nth(row)).map(|configuration| (*configuration).clone());
     let mut entries: Vec<Ranked> = entries.into_iter().map(|(_, entry)| entry).collect();
     // What follows from wide intervals of the choice is in the verdict.
@@ -672,7 +698,15 @@ fn entry(configuration: &Configuration, trials: &[RankedPlace<'_>], is_excluded:
         on_front: false,
         tied_with_best: false,
         too_noisy: false,
+        refuted: false,
+        wall_rival: None,
     }
+}
+
+/// The entry that the wall clock puts highest above the chosen one.
+pub fn wall_rival<'a>(entries: impl IntoIterator<Item = &'a Ranked>) -> Option<(&'a Ranked, WallRival)> {
+    let rivals = entries.into_iter().filter_map(|entry| Some((entry, entry.wall_rival?)));
+    rivals.max_by(|(_, a), (_, b)| a.over_chosen.total_cmp(&b.over_chosen))
 }
 
 /// How much other work disturbed the trials of a race.

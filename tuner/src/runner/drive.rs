@@ -29,6 +29,8 @@ pub struct CompletedRequest {
     pub submitted: Duration,
     /// The engine's completion; its times count from the submission.
     pub completion: Completion,
+    /// How many tokens it had by when, ascending, since the submission.
+    pub arrivals: Vec<(Duration, usize)>,
 }
 
 /// Everything observed in a trial.
@@ -48,6 +50,8 @@ pub struct Observations {
     pub steps: Vec<SteadyStep>,
     /// Arrival times of an open loop.
     pub arrivals: Option<Vec<Duration>>,
+    /// Requests that run together in a closed loop, as long as there are this many.
+    pub together: Option<usize>,
     /// Requests not yet served when the last one arrived.
     pub unserved_at_last: usize,
     /// Number of times that a request was retracted because pages of the KV cache ran out.
@@ -59,10 +63,11 @@ pub struct Observations {
 }
 
 /// A request that is being served.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct DrivenRequest {
     late: Duration,
     submitted: Duration,
+    arrivals: Vec<(Duration, usize)>,
 }
 
 /// Longest single sleep, which bounds the reaction time to an interrupt.
@@ -124,7 +129,7 @@ fn feed(
             // A step of the engine may be longer than the time between arrivals; clients would have
             // waited.
             let late = submitted.saturating_sub(source.arrival(at).unwrap_or(submitted));
-            running.insert(engine.submit(request.clone())?, DrivenRequest { late, submitted });
+            running.insert(engine.submit(request.clone())?, DrivenRequest { late, submitted, arrivals: Vec::new() });
             if at + 1 == requests.len() {
                 seen.unserved_at_last = running.len();
             }
@@ -147,11 +152,14 @@ fn feed(
         }
         let (rounds, ended) = (engine.statistics().rounds, seen.served.len());
         let (batch, prompt_tokens) = (running.len(), read_tokens(engine));
-        engine.step(&mut |event| {
-            if let Event::Finished { request: id, completion } = event
-                && let Some(DrivenRequest { late, submitted }) = running.remove(&id)
-            {
-                seen.served.push(CompletedRequest { late, submitted, completion: *completion });
+        engine.step(&mut |event| match event {
+            Event::Tokens { request, tokens, .. } => {
+                running.entry(request).and_modify(|one| one.arrived(start.elapsed(), tokens.len()));
+            }
+            Event::Finished { request, completion } => {
+                if let Some(DrivenRequest { late, submitted, arrivals }) = running.remove(&request) {
+                    seen.served.push(CompletedRequest { late, submitted, completion: *completion, arrivals });
+                }
             }
         })?;
         let now = start.elapsed();
@@ -187,6 +195,8 @@ fn feed(
     seen.round_time = engine.statistics().round_time.saturating_sub(before.round_time);
     seen.prefill_time = engine.statistics().prefill_time.saturating_sub(before.prefill_time);
     seen.arrivals = source.arrivals().map(<[Duration]>::to_vec);
+    // Requests above the limit only wait.
+    seen.together = source.batch_size().map(|batch| batch.min(engine.max_running_requests()));
     seen.rounds_by_batch = rounds_by_batch(engine.statistics(), &before);
     Ok(Some(seen))
 }
@@ -198,6 +208,14 @@ impl RequestSource {
         match self {
             Self::Closed(batch_size) => batch_size.saturating_sub(running),
             Self::Open(arrivals) => arrivals.partition_point(|arrival| *arrival <= now).saturating_sub(sent),
+        }
+    }
+
+    /// The batch of a closed loop.
+    fn batch_size(&self) -> Option<usize> {
+        match self {
+            Self::Closed(batch_size) => Some(*batch_size),
+            Self::Open(_) => None,
         }
     }
 
@@ -214,6 +232,16 @@ impl RequestSource {
         match self {
             Self::Closed(_) => None,
             Self::Open(arrivals) => arrivals.get(at).copied(),
+        }
+    }
+}
+
+impl DrivenRequest {
+    /// Records new tokens, at a time after the start of the trial.
+    fn arrived(&mut self, now: Duration, tokens: usize) {
+        if tokens > 0 {
+            let before = self.arrivals.last().map_or(0, |(_, before)| *before);
+            self.arrivals.push((now.saturating_sub(self.submitted), before + tokens));
         }
     }
 }

@@ -7,9 +7,10 @@ use schemas::sweep::Objective;
 
 use super::{
     drive::{CompletedRequest, Observations},
+    full_loop::{self, RequestSpan},
     steady::{Clock, Steadied, steadied},
 };
-use crate::trials::record::{ArrivalFigures, Measurement, Steady, TrialSpread};
+use crate::trials::record::{ArrivalFigures, FullLoop, Measurement, Steady, TrialSpread};
 
 /// Selects a part of a round, or all of it.
 pub type PartOfRound = fn(&RoundTiming) -> Option<Duration>;
@@ -36,17 +37,21 @@ pub fn from_observations(
         return Err(no_round());
     }
     let elapsed_s = seen.elapsed.as_secs_f64();
+    let spans: Vec<RequestSpan<'_>> = seen.served.iter().map(CompletedRequest::span).collect();
+    let full = seen.together.and_then(|together| full_loop::full_loop(&spans, together));
+    let counted = CountedPart::new(full, elapsed_s, tokens);
     let Requests { tokens_per_s_per_user, goodput_tokens_per_s, inter_token_ms, time_to_first_token_ms, latency_ms } =
-        Requests::from_served(&seen.served, elapsed_s, objective).ok_or_else(no_round)?;
+        Requests::from_served(&seen.served, &counted, objective).ok_or_else(no_round)?;
     let steadied = steadied(&seen.steps);
     // Not for an open loop: a stall changes which requests arrive meanwhile and wait for which.
-    let steady = if seen.arrivals.is_none() { steady(seen, &steadied, objective) } else { None };
+    let steady = if seen.arrivals.is_none() { steady(seen, &steadied, &counted, objective) } else { None };
     let part = |of: PartOfRound| spread(&seen.timings, of);
     Ok(Measurement {
         requests: seen.served.len(),
         output_tokens: tokens,
         elapsed_s,
-        output_tokens_per_s: tokens as f64 / elapsed_s,
+        output_tokens_per_s: counted.tokens / counted.seconds,
+        full,
         tokens_per_s_per_user,
         goodput_tokens_per_s,
         simulated,
@@ -65,7 +70,7 @@ pub fn from_observations(
         latency_ms,
         rounds_s: Some(seen.round_time.as_secs_f64()),
         prefills_s: Some(seen.prefill_time.as_secs_f64()),
-        mean_batch: None,
+        mean_batch: full_loop::mean_batch(&spans, counted.seconds),
         cached_share: cached_share(&seen.served),
         retractions: seen.retractions,
         stalls: Some(steadied.stalls),
@@ -75,6 +80,33 @@ pub fn from_observations(
         machine: None,
         parts_apart: None,
     })
+}
+
+/// What throughput and goodput count of a trial, by one clock.
+#[derive(Clone, Copy, Debug)]
+struct CountedPart {
+    seconds: f64,
+    tokens: f64,
+    /// The end of a part by the wall clock; `None` for the whole trial.
+    until: Option<Duration>,
+}
+
+impl CountedPart {
+    fn new(full: Option<FullLoop>, elapsed_s: f64, tokens: u64) -> Self {
+        match full {
+            Some(full) => Self {
+                seconds: full.seconds,
+                tokens: full.output_tokens,
+                until: Some(Duration::from_secs_f64(full.seconds)),
+            },
+            None => Self { seconds: elapsed_s, tokens: tokens as f64, until: None },
+        }
+    }
+
+    /// The same by a clock without stalls.
+    fn by(self, clock: &Clock<'_>) -> Self {
+        Self { seconds: self.until.map_or_else(|| clock.end(), |until| clock.at(until.as_secs_f64())), ..self }
+    }
 }
 
 /// Figures of requests, by one clock.
@@ -88,13 +120,13 @@ struct Requests {
 
 impl Requests {
     /// `None` if no request has a second token.
-    fn from_served(served: &[CompletedRequest], elapsed_s: f64, objective: &Objective) -> Option<Self> {
+    fn from_served(served: &[CompletedRequest], counted: &CountedPart, objective: &Objective) -> Option<Self> {
         let each =
             |of: fn(&CompletedRequest) -> Duration| TrialSpread::from_values(served.iter().map(of).map(milliseconds));
         let gaps = || served.iter().filter_map(CompletedRequest::inter_token_ms);
         Some(Self {
             tokens_per_s_per_user: TrialSpread::from_values(gaps().map(|gap| 1e3 / gap))?.median,
-            goodput_tokens_per_s: goodput(served, elapsed_s, objective),
+            goodput_tokens_per_s: goodput(served, counted, objective),
             inter_token_ms: TrialSpread::from_values(gaps()),
             time_to_first_token_ms: each(CompletedRequest::time_to_first_token)?,
             latency_ms: each(CompletedRequest::latency)?,
@@ -103,7 +135,7 @@ impl Requests {
 }
 
 /// The figures of a closed loop by a clock that pauses during stalls.
-fn steady(seen: &Observations, steadied: &Steadied, objective: &Objective) -> Option<Steady> {
+fn steady(seen: &Observations, steadied: &Steadied, counted: &CountedPart, objective: &Objective) -> Option<Steady> {
     let clock = Clock::new(&seen.steps, steadied);
     let by_clock = |one: &CompletedRequest| {
         let from = one.submitted.as_secs_f64();
@@ -117,12 +149,11 @@ fn steady(seen: &Observations, steadied: &Steadied, objective: &Objective) -> Op
         one
     };
     let served: Vec<CompletedRequest> = seen.served.iter().map(by_clock).collect();
-    let elapsed_s = clock.end();
-    let requests = Requests::from_served(&served, elapsed_s, objective)?;
-    let tokens: u64 = served.iter().map(CompletedRequest::tokens).sum();
-    (elapsed_s > 0.0).then(|| Steady {
-        elapsed_s,
-        output_tokens_per_s: tokens as f64 / elapsed_s,
+    let counted = counted.by(&clock);
+    let requests = Requests::from_served(&served, &counted, objective)?;
+    (counted.seconds > 0.0).then(|| Steady {
+        elapsed_s: clock.end(),
+        output_tokens_per_s: counted.tokens / counted.seconds,
         tokens_per_s_per_user: requests.tokens_per_s_per_user,
         goodput_tokens_per_s: requests.goodput_tokens_per_s,
         inter_token_ms: requests.inter_token_ms,
@@ -168,6 +199,11 @@ impl CompletedRequest {
         self.completion.output_ids.len() as u64
     }
 
+    /// As a client sees it, by the wall clock.
+    fn span(&self) -> RequestSpan<'_> {
+        RequestSpan { submitted: self.submitted, took: self.completion.elapsed, arrivals: &self.arrivals }
+    }
+
     /// Time from its arrival to its first token.
     fn time_to_first_token(&self) -> Duration {
         self.late + self.completion.time_to_first_token
@@ -195,10 +231,12 @@ impl CompletedRequest {
 }
 
 /// Output tokens per second of the requests within the limits; `None` without limits.
-fn goodput(served: &[CompletedRequest], elapsed_s: f64, objective: &Objective) -> Option<f64> {
+fn goodput(served: &[CompletedRequest], counted: &CountedPart, objective: &Objective) -> Option<f64> {
     objective.ttft_ms.or(objective.itl_ms)?;
-    let good: u64 = served.iter().filter(|one| one.keeps(objective)).map(CompletedRequest::tokens).sum();
-    Some(good as f64 / elapsed_s)
+    let tokens =
+        |one: &CompletedRequest| counted.until.map_or(one.tokens() as f64, |until| one.span().tokens_by(until));
+    let good: f64 = served.iter().filter(|one| one.keeps(objective)).map(tokens).sum();
+    Some(good / counted.seconds)
 }
 
 fn accept_histogram(seen: &Observations) -> Vec<u64> {
@@ -240,7 +278,12 @@ mod tests {
             time_to_first_token: Duration::from_millis(first),
             elapsed: Duration::from_millis(end),
         };
-        CompletedRequest { late: Duration::from_millis(late), submitted: Duration::ZERO, completion }
+        CompletedRequest {
+            late: Duration::from_millis(late),
+            submitted: Duration::ZERO,
+            completion,
+            arrivals: Vec::new(),
+        }
     }
 
     /// Two seconds in which four requests were served: a quick one, one that arrived during a step,

@@ -148,6 +148,34 @@ fn an_interrupt_is_heard_while_nothing_runs() {
     assert!(engine.is_idle());
 }
 
+/// Requests of 2 to 13 tokens, two at a time: the last one runs alone at the end.
+#[test]
+fn a_closed_loop_counts_until_fewer_than_its_batch_run() {
+    let mut engine = demo::engine(2);
+    let workload = workload(12);
+    let found = seen(&mut engine, &workload, &RequestSource::Closed(2));
+    assert_eq!(found.together, Some(2));
+    for one in &found.served {
+        let known: Vec<usize> = one.arrivals.iter().map(|(_, tokens)| *tokens).collect();
+        assert!(known.is_sorted_by(|a, b| a < b), "{known:?}");
+        assert_eq!(known.last(), Some(&one.completion.output_ids.len()));
+    }
+    let goodput = Objective { metric: Metric::Goodput, ttft_ms: Some(1e9), itl_ms: Some(1e9) };
+    let figures =
+        figures(&mut engine, TrialLoad::BatchSize(2), &TrialOptions { objective: goodput, ..terms(&workload, &NEVER) });
+    let full = figures.full.expect("most of it is full");
+    let all = figures.output_tokens as f64;
+    assert!(full.output_tokens < all && full.output_tokens > 0.8 * all, "{full:?} of {all}");
+    assert!(
+        full.seconds < figures.elapsed_s && (full.rate() - figures.output_tokens_per_s).abs() < 1e-9,
+        "{figures:?}"
+    );
+    let good = figures.goodput_tokens_per_s.expect("limits");
+    assert!((good / figures.output_tokens_per_s - 1.0).abs() < 1e-9, "{figures:?}");
+    let mean = figures.mean_batch.expect("a batch");
+    assert!(mean > 1.5 && mean <= 2.0, "one request waits for the next step at most: {mean}");
+}
+
 #[test]
 fn a_closed_loop_of_more_than_may_run_ends() {
     let mut engine = demo::engine(2);

@@ -118,6 +118,7 @@ fn refusal(before: &RunningHeader, now: &RunningHeader) -> Option<String> {
         ("the workload", one.workload != other.workload || one.folder != other.folder),
         ("the loads", one.loads != other.loads),
         ("--flush", one.flush != other.flush),
+        ("what throughput counts (since another version of spectune)", before.full_loops != now.full_loops),
     ];
     let mut changed: Vec<String> =
         changed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name.to_owned()).collect();
@@ -143,4 +144,27 @@ fn refusal(before: &RunningHeader, now: &RunningHeader) -> Option<String> {
     (!changed.is_empty()).then(|| {
         format!("what it holds was measured otherwise: {what} changed; choose another --out, or undo the change")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_journal_of_whole_trials_is_read_and_not_continued() {
+        let requested = json!({
+            "urls": ["http://127.0.0.1:1"], "folder": "", "loads": [{"batch_size": 2}], "repeats": 6, "seconds": null,
+            "flush": false, "workload": {"prompts": "prompts.jsonl"},
+        });
+        let line = json!({
+            "kind": RUNNING, "format": FORMAT, "asked": requested, "servers": [], "starts": 0, "prompts": 9,
+        });
+        let old: RunningHeader = serde_json::from_value(line).expect("a header of an earlier version");
+        assert_eq!(refusal(&old, &old), None);
+        let now = RunningHeader { full_loops: true, ..old.clone() };
+        let reason = refusal(&old, &now).expect("both kinds of trials do not compare");
+        assert!(reason.contains("what throughput counts"), "{reason}");
+    }
 }

@@ -4,7 +4,10 @@
 use schemas::sweep::Workload;
 use serde::{Deserialize, Serialize};
 
-use crate::trials::{configuration::TrialLoad, record::TrialSpread};
+use crate::trials::{
+    configuration::TrialLoad,
+    record::{FullLoop, TrialSpread},
+};
 
 /// Version of the format.
 pub const FORMAT: u32 = 1;
@@ -46,6 +49,10 @@ pub struct RunningHeader {
     pub starts: usize,
     /// Number of different prompts that the workload has; `None` if they are drawn at random.
     pub prompts: Option<usize>,
+    /// Whether the end of closed loops does not count ([`RunningFigures::full`]); in journals of
+    /// earlier versions it does.
+    #[serde(default)]
+    pub full_loops: bool,
 }
 
 /// A running server as it describes itself.
@@ -156,8 +163,12 @@ pub struct RunningFigures {
     pub prompt_tokens: u64,
     /// Time from the first request to the last token, in seconds.
     pub elapsed_s: f64,
-    /// Output tokens / elapsed, all requests together.
+    /// Output tokens per second of all requests together: those of [`full`](Self::full), else of
+    /// the whole trial.
     pub output_tokens_per_s: f64,
+    /// What throughput counts of a closed loop; `None` if it counts the whole trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<FullLoop>,
     /// Output tokens per second of a request after its first token: median over requests; `None` if
     /// no request has a second token.
     pub tokens_per_s_per_user: Option<f64>,

@@ -16,9 +16,10 @@ use external::{
 
 use super::record::{OtherTraffic, RunningFigures};
 use crate::{
+    runner::full_loop::{RequestSpan, full_loop},
     statistics::median,
     system::server::{flush, generate},
-    trials::record::TrialSpread,
+    trials::record::{FullLoop, TrialSpread},
     workload::prompt_pool::{Draw, other_prompt},
 };
 
@@ -182,6 +183,8 @@ fn figures(
     let served = || observed.served.iter().map(|one| &one.generated);
     let output_tokens: usize = served().map(|one| one.output_tokens).sum();
     let elapsed_s = observed.elapsed.as_secs_f64();
+    let whole_rate = || if elapsed_s > 0.0 { output_tokens as f64 / elapsed_s } else { 0.0 };
+    let full = full_loop_of(observed, &draw.arrivals);
     let first = |one: &load::Served| milliseconds(one.late + one.generated.first_token);
     let whole = |one: &load::Served| milliseconds(one.late + one.generated.last_token);
     let gap = |one: &Generated| {
@@ -199,7 +202,8 @@ fn figures(
         output_tokens: output_tokens as u64,
         prompt_tokens: draw.requests.iter().map(|request| request.input_ids.len() as u64).sum(),
         elapsed_s,
-        output_tokens_per_s: if elapsed_s > 0.0 { output_tokens as f64 / elapsed_s } else { 0.0 },
+        output_tokens_per_s: full.map_or_else(whole_rate, FullLoop::rate),
+        full,
         tokens_per_s_per_user: median(gaps.iter().map(|gap| 1e3 / gap).collect()),
         time_to_first_token_ms: TrialSpread::from_values(observed.served.iter().map(first)).unwrap_or_default(),
         inter_token_ms: TrialSpread::from_values(gaps),
@@ -214,6 +218,17 @@ fn figures(
         others,
         retracted: more(|counters| counters.retracted).filter(|requests| *requests > 0.0),
     }
+}
+
+/// What throughput counts of a closed loop.
+fn full_loop_of(observed: &Observed, arrivals: &LoadArrivals) -> Option<FullLoop> {
+    let LoadArrivals::Closed(batch) = arrivals else { return None };
+    let spans: Vec<RequestSpan<'_>> = observed.served.iter().map(span).collect();
+    full_loop(&spans, *batch)
+}
+
+fn span(one: &load::Served) -> RequestSpan<'_> {
+    RequestSpan { submitted: one.arrival + one.late, took: one.generated.last_token, arrivals: &one.generated.arrivals }
 }
 
 /// Signs of requests that are not ours: more tokens than ours, or more requests than ours in at
@@ -263,6 +278,35 @@ fn milliseconds(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_closed_loop_counts_until_fewer_than_its_batch_are_left() {
+        let served = |arrival: u64, took: u64| load::Served {
+            request: 0,
+            arrival: Duration::from_millis(arrival),
+            late: Duration::ZERO,
+            generated: Generated {
+                output_tokens: 11,
+                output_ids: Vec::new(),
+                first_token: Duration::from_millis(10),
+                last_token: Duration::from_millis(took),
+                arrivals: vec![(Duration::from_millis(10), 1), (Duration::from_millis(took), 11)],
+                rounds: None,
+                accepted_drafts: None,
+                proposed_drafts: None,
+                accept_histogram: Vec::new(),
+                cached_tokens: None,
+            },
+        };
+        let observed = Observed {
+            served: vec![served(0, 60), served(0, 110), served(60, 60)],
+            elapsed: Duration::from_millis(120),
+        };
+        // The last request runs alone from 110 ms on, when it has nine of its tokens.
+        let full = full_loop_of(&observed, &LoadArrivals::Closed(2)).expect("most of it is full");
+        assert!((full.seconds - 0.11).abs() < 1e-9 && (full.output_tokens - 31.0).abs() < 1e-9, "{full:?}");
+        assert_eq!(full_loop_of(&observed, &LoadArrivals::Open(vec![Duration::ZERO; 3])), None);
+    }
 
     #[test]
     fn other_traffic_shows_in_tokens_or_in_steady_gauges() {

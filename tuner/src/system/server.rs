@@ -542,7 +542,6 @@ impl System for Servers<'_> {
         let after = running.api.counters()?;
         let unreported = Rounds::from_configuration(&trial.configuration, &before, &after);
         let cached_share = observed::cached_share(&requests, &observed, &before, &after);
-        let mean_batch = observed::mean_batch(&observed);
         let seen = observed::seen(&requests, observed, &arrivals, unreported)?;
         if let (Some(before), Some(after)) = (before.retracted, after.retracted)
             && after > before
@@ -582,7 +581,6 @@ impl System for Servers<'_> {
             steady,
             machine,
             cached_share,
-            mean_batch,
             ..figures
         })))
     }

@@ -181,8 +181,8 @@ impl JournalHeader {
         }
         if self.fingerprint != now.fingerprint {
             return Some(format!(
-                "it was measured elsewhere ({}): trials of two machines, checkpoints or workloads are not ranked \
-                 together; choose another --out",
+                "it was measured elsewhere, or by a version of spectune that measures otherwise ({}): trials of two \
+                 machines, checkpoints, workloads or ways of measuring are not ranked together; choose another --out",
                 self.fingerprint.difference(&now.fingerprint)
             ));
         }

@@ -112,8 +112,12 @@ pub struct Measurement {
     pub output_tokens: u64,
     /// Wall time of the whole trial in seconds, prefill included.
     pub elapsed_s: f64,
-    /// Output tokens / elapsed, all requests together.
+    /// Output tokens per second of all requests together: those of [`full`](Self::full), else of
+    /// the whole trial.
     pub output_tokens_per_s: f64,
+    /// What throughput and goodput count of a closed loop; `None` if they count the whole trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<FullLoop>,
     /// Output tokens per second as one request sees it, after its first token: median over
     /// requests.
     pub tokens_per_s_per_user: f64,
@@ -163,8 +167,9 @@ pub struct Measurement {
     /// Total time of its prefills in seconds, as timed by the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefills_s: Option<f64>,
-    /// Mean number of requests in the server, by what a client sees; `None` in spectune's own
-    /// engine, which reports [`running_batch`](Self::running_batch).
+    /// Mean number of requests in the engine or server, waiting ones included, over the time that
+    /// throughput counts, as a client sees it. Earlier versions recorded it for servers only, over
+    /// the whole trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean_batch: Option<f64>,
     /// Share of the prompt tokens that were found in the prefix cache; `None` if not reported.
@@ -199,7 +204,8 @@ pub struct Measurement {
 pub struct Steady {
     /// Seconds of the whole trial.
     pub elapsed_s: f64,
-    /// Output tokens / these seconds, all requests together.
+    /// Output tokens per second of all requests together: those of [`Measurement::full`], else of
+    /// the whole trial.
     pub output_tokens_per_s: f64,
     /// Output tokens per second as one request sees it, after its first token: median over
     /// requests.
@@ -215,6 +221,36 @@ pub struct Steady {
     pub time_to_first_token_ms: TrialSpread,
     /// Duration of whole requests in ms.
     pub latency_ms: TrialSpread,
+}
+
+/// The part of a closed loop in which as many requests as its batch are in the engine: from the
+/// start until the first end of a request after which fewer are left.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FullLoop {
+    /// Its duration by the wall clock.
+    pub seconds: f64,
+    /// Tokens that arrived in it.
+    pub output_tokens: f64,
+}
+
+impl FullLoop {
+    /// Share of a trial's tokens from which on this part stands for the trial.
+    const LEAST: f64 = 0.5;
+
+    /// The part, unless it holds too little of a trial with this many tokens.
+    pub fn of(self, all: u64) -> Option<Self> {
+        (self.seconds > 0.0 && self.output_tokens >= Self::LEAST * all as f64).then_some(self)
+    }
+
+    /// Tokens per second.
+    pub fn rate(self) -> f64 {
+        self.output_tokens / self.seconds
+    }
+
+    /// The share of this many tokens that a trial counts, which is all without such a part.
+    pub fn counted_share(part: Option<Self>, all: u64) -> f64 {
+        part.map_or(1.0, |part| part.output_tokens / (all as f64).max(1.0))
+    }
 }
 
 /// Stalls of a trial: steps that took far longer than the others of their kind.
@@ -293,13 +329,21 @@ impl Measurement {
         self.steady.unwrap_or_else(|| self.by_wall_clock())
     }
 
-    /// Mean number of requests that ran together: over rounds, else over the time of the trial as
-    /// a client sees it. Near the end of a closed loop fewer run. `None` if neither is recorded.
+    /// Mean number of requests in the engine ([`mean_batch`](Self::mean_batch)); in journals of
+    /// earlier versions that lack it, over rounds. `None` if neither is recorded.
     pub fn mean_running_batch(&self) -> Option<f64> {
-        let rounds: u64 = self.running_batch.iter().sum();
-        let request_rounds: f64 =
-            self.running_batch.iter().zip(1..).map(|(rounds, size)| *rounds as f64 * f64::from(size)).sum();
-        if rounds > 0 { Some(request_rounds / rounds as f64) } else { self.mean_batch }
+        let over_rounds = || {
+            let rounds: u64 = self.running_batch.iter().sum();
+            let sum: f64 =
+                self.running_batch.iter().zip(1..).map(|(rounds, size)| *rounds as f64 * f64::from(size)).sum();
+            (rounds > 0).then(|| sum / rounds as f64)
+        };
+        self.mean_batch.or_else(over_rounds)
+    }
+
+    /// Share of the output tokens that throughput counts.
+    pub fn counted_share(&self) -> f64 {
+        FullLoop::counted_share(self.full, self.output_tokens)
     }
 
     /// Output tokens per joule of the GPU over the whole trial, prefill included; `None` if its

@@ -5,9 +5,11 @@ use anyhow::bail;
 use engine::Engine;
 use schemas::tree::TreeShape;
 use tuner::{
+    TunerError,
     forecast::{
         compare::{FORMAT, MeasuredRun, Policies},
         drafts::Drafts,
+        figures::Figures,
         load::{Load, SendPattern},
         plan::{NamedTable, SimulatedRow},
         rollout::Rollout,
@@ -15,7 +17,10 @@ use tuner::{
     policies::played_load::{self, PlayedLoad},
 };
 
-use super::Arguments;
+use super::{
+    Arguments,
+    turns::{self, BenchTurn},
+};
 use crate::{engine_setup, load_flags, progress, terminal};
 
 const HEADER: &str = "policy           load                                  seconds   tok/s  accept  prefill s  batch up to  \
@@ -66,7 +71,8 @@ pub fn policies(arguments: &Arguments) -> anyhow::Result<Vec<NamedTable>> {
     Ok(arguments.shapes.iter().map(|trial| fixed(trial.shape)).collect())
 }
 
-/// Measures every policy on every load, and prints a line for each as soon as it is known.
+/// Measures every policy on every load, repeat by repeat, and prints a line for each as soon as all
+/// its repeats have run.
 ///
 /// # Errors
 /// When a load does not fit, the acceptance of a shape is unknown, or the device fails.
@@ -80,41 +86,71 @@ pub fn run(
     if !arguments.json {
         terminal::print(HEADER)?;
     }
-    for policy in policies {
-        let table = played_load::policy(&policy.rows)?;
-        let played = played_load::prepare(engine, drafts, &table)?;
-        engine_setup::set_policy(engine, table.clone())?;
-        for load in loads {
+    // Loads of a policy follow each other, since a change of the policy may capture graphs.
+    let mut measured: Vec<PlayedRepeats<'_>> = policies
+        .iter()
+        .flat_map(|policy| loads.iter().map(move |load| PlayedRepeats { policy, load, runs: Vec::new() }))
+        .collect();
+    let mut current: Option<(&NamedTable, _)> = None;
+    for BenchTurn { order, repeats, is_last, words } in turns::turns(measured.len(), arguments.repeats()) {
+        for at in order {
+            let PlayedRepeats { policy, load, runs } = &mut measured[at];
+            let played = match current.take().filter(|(of, _)| std::ptr::eq(*of, *policy)) {
+                Some((_, played)) => played,
+                None => {
+                    let table = played_load::policy(&policy.rows)?;
+                    let played = played_load::prepare(engine, drafts, &table)?;
+                    engine_setup::set_policy(engine, table)?;
+                    played
+                }
+            };
             let jobs = load.requests.draw(drafts, arguments.draw.unwrap_or_default());
             let arrivals = load.sent.arrivals(jobs.len());
             let what = PlayedLoad { jobs: &jobs, arrivals: &arrivals, until: load.until(), seed: arguments.seed };
-            let mut repeats = progress::waiting(&format!("measuring {} on {load}", policy.name), |_| {
+            progress::waiting(&format!("measuring {} on {load}{words}", policy.name), |_| {
                 played_load::warm_up(engine, &what, played.as_deref())?;
-                (0..arguments.repeats())
-                    .map(|_| played_load::run(engine, &what, played.as_deref()))
-                    .collect::<Result<Vec<_>, _>>()
+                (0..repeats).try_for_each(|_| {
+                    runs.push(played_load::run(engine, &what, played.as_deref())?);
+                    Ok::<(), TunerError>(())
+                })
             })?;
-            repeats.sort_by(|a, b| a.elapsed_s.total_cmp(&b.elapsed_s));
-            // One run as a whole, so that its figures belong together.
-            let figures = repeats.swap_remove((repeats.len() - 1) / 2);
-            let run = MeasuredRun {
-                format: FORMAT,
-                simulated_acceptance: true,
-                device: engine.device().name,
-                policy: policy.clone(),
-                load: load.clone(),
-                draw: arguments.draw.unwrap_or_default(),
-                setup: played_load::setup(engine),
-                figures,
-            };
-            let line = if arguments.json { serde_json::to_string(&run)? } else { row(&run) };
-            terminal::print(&(line + "\n"))?;
+            current = Some((policy, played));
+            if is_last {
+                print(engine, arguments, &mut measured[at])?;
+            }
         }
     }
     if engine.gpu_state().and_then(|state| state.energy_j).is_none() {
         terminal::note("energy: this device does not tell how much it uses");
     }
     Ok(())
+}
+
+/// The repeats of a policy on a load so far.
+struct PlayedRepeats<'a> {
+    policy: &'a NamedTable,
+    load: &'a Load,
+    runs: Vec<Figures>,
+}
+
+/// Prints the repeat of median time.
+fn print(engine: &Engine, arguments: &Arguments, measured: &mut PlayedRepeats<'_>) -> anyhow::Result<()> {
+    let PlayedRepeats { policy, load, runs } = measured;
+    runs.sort_by(|a, b| a.elapsed_s.total_cmp(&b.elapsed_s));
+    // One run as a whole, so that its figures belong together.
+    let figures = runs.swap_remove((runs.len() - 1) / 2);
+    let run = MeasuredRun {
+        format: FORMAT,
+        simulated_acceptance: true,
+        device: engine.device().name,
+        policy: policy.clone(),
+        load: load.clone(),
+        draw: arguments.draw.unwrap_or_default(),
+        setup: played_load::setup(engine),
+        figures,
+    };
+    let line = if arguments.json { serde_json::to_string(&run)? } else { row(&run) };
+    terminal::print(&(line + "\n"))
 }
 
 fn row(run: &MeasuredRun) -> String {

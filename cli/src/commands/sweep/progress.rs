@@ -14,7 +14,7 @@ use tuner::{
     sweep::SweepProgress,
     trials::{
         configuration::{Configuration, TrialLoad},
-        record::{Outcome, Record, Trial},
+        record::{Measurement, Outcome, Record, Trial},
     },
 };
 
@@ -177,6 +177,20 @@ fn rounded(seconds: f64) -> String {
     }
 }
 
+/// Output tokens per second, as the table and the report of the sweep show them.
+fn rate(figures: &Measurement) -> f64 {
+    figures.compared().output_tokens_per_s
+}
+
+/// The result of a trial in a line.
+fn result(configuration: &Configuration, figures: &Measurement) -> String {
+    let accept = match configuration.is_off() {
+        true => String::new(),
+        false => format!(", accept length {:.2}", figures.accept_length),
+    };
+    format!("{:.1} tokens/s{accept}", rate(figures))
+}
+
 /// What a printed reason is about.
 fn key(configuration: &Configuration, reason: &str) -> (Option<Configuration>, String, String) {
     let draft = configuration.draft.clone();
@@ -250,20 +264,16 @@ impl SweepProgress for Bar<'_> {
             (Outcome::Failed { .. }, None) => self.say(&format!("{head}: failed for the same reason")),
             (Outcome::Failed { .. }, Some(_)) => {}
             (Outcome::Measured(figures), None) => {
-                let accept = match configuration.is_off() {
-                    true => String::new(),
-                    false => format!(", accept length {:.2}", figures.accept_length),
-                };
                 let left = self.left().map_or_else(String::new, |left| format!(", {left}"));
-                self.say(&format!("{head}: {:.1} tokens/s{accept}{left}", figures.output_tokens_per_s));
+                self.say(&format!("{head}: {}{left}", result(configuration, figures)));
             }
             (Outcome::Measured(figures), Some(_)) => {
-                self.last = format!(" · last {configuration}: {:.0} tokens/s", figures.output_tokens_per_s);
+                self.last = format!(" · last {configuration}: {:.0} tokens/s", rate(figures));
             }
         }
         if let Outcome::Measured(figures) = &record.outcome {
             let of_load = self.rates.entry(*load).or_default();
-            of_load.entry(configuration.clone()).or_default().push(figures.output_tokens_per_s);
+            of_load.entry(configuration.clone()).or_default().push(rate(figures));
         }
         if let Some(bar) = &self.bar {
             bar.set_position(self.done as u64);
@@ -287,6 +297,8 @@ impl SweepProgress for Bar<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tuner::trials::record::Steady;
+
     use super::*;
 
     #[test]
@@ -299,6 +311,16 @@ mod tests {
         assert_eq!(seconds(pace(6.0, 3), 0), None);
         let words = [0.01, 12.0, 80.0, 300.0].map(rounded);
         assert_eq!(words, ["10 s", "20 s", "80 s", "5 min"].map(String::from));
+    }
+
+    #[test]
+    fn a_line_has_the_throughput_of_the_table_without_stalls() {
+        let wall = Measurement { output_tokens_per_s: 80.0, accept_length: 2.5, ..Measurement::default() };
+        let steady = Steady { output_tokens_per_s: 100.0, ..wall.by_wall_clock() };
+        let figures = Measurement { steady: Some(steady), ..wall.clone() };
+        let chain = Configuration::from_shape("3,1,4".parse().expect("a shape"));
+        assert_eq!(result(&chain, &figures), "100.0 tokens/s, accept length 2.50");
+        assert_eq!(result(&chain, &wall), "80.0 tokens/s, accept length 2.50", "of a server");
     }
 
     #[test]

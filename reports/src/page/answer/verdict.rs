@@ -1,8 +1,8 @@
 //! The verdict on a load, in a sentence or two.
 
 use tuner::results::selection::{
-    Disturbance, ExcludedTrial, Interval, IntervalBasis, MOST_REPEATS, RangeKind, SpeculationVerdict, Uncertainty,
-    UnevenStalls,
+    self, Disturbance, ExcludedTrial, Interval, IntervalBasis, MOST_REPEATS, RangeKind, SpeculationVerdict,
+    Uncertainty, UnevenStalls, WallRival,
 };
 
 use crate::{
@@ -53,7 +53,8 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
 pub fn disturbance(race: &Race) -> Option<String> {
     let Disturbance { trials, marked, left_out, stalled_share, wall_speedup, uneven } = race.disturbance;
     let stalled = stalled_share.filter(|share| *share > FELT_STALLS);
-    if stalled.is_none() && left_out == 0 && wall_speedup.is_none() && uneven.is_none() {
+    let rival = wall_rival(race);
+    if stalled.is_none() && left_out == 0 && wall_speedup.is_none() && uneven.is_none() && rival.is_none() {
         return None;
     }
     // An undecided verdict names this reason itself.
@@ -86,13 +87,30 @@ pub fn disturbance(race: &Race) -> Option<String> {
             figures::ratio(ratio)
         )
     }));
+    words.extend(rival);
     Some(words.join(" "))
 }
 
 /// Warnings about the figures of a load, for programs.
 pub fn notes(race: &Race) -> Vec<String> {
     let stalls = race.disturbance.uneven.map(|uneven| uneven_stalls(race, uneven));
-    stalls.into_iter().chain(uneven::warnings(race)).collect()
+    stalls.into_iter().chain(wall_rival(race)).chain(uneven::warnings(race)).collect()
+}
+
+/// A warning that the choice among speculating configurations rests on removing more stalls of one
+/// of them.
+fn wall_rival(race: &Race) -> Option<String> {
+    let (rival, WallRival { stalled, chosen_stalled, over_chosen }) =
+        selection::wall_rival(race.entries.iter().map(|entry| &entry.ranked))?;
+    let (chosen, rival) = (names::short(&race.winner()?.ranked.configuration), names::short(&rival.configuration));
+    Some(format!(
+        "Warning: whether {chosen} or {rival} is faster is not known. Stalls were {} of the time of {chosen} and {} of \
+         that of {rival} (means over trials), unevenly in nearly every repeat, and by wall-clock time, stalls included, \
+         {rival} is at {} of {chosen}.",
+        figures::share(chosen_stalled),
+        figures::share(stalled),
+        figures::ratio(over_chosen)
+    ))
 }
 
 /// A warning that both sides of the verdict stalled for different shares of their time.
@@ -410,6 +428,24 @@ mod tests {
         let closed = disturbance(&race(TrialLoad::BatchSize(1), [0.08; 2])).expect("stalls");
         assert!(closed.contains("not counted") && !closed.contains("Warning"), "{closed}");
         assert_eq!(disturbance(&race(TrialLoad::BatchSize(1), [0.01; 2])), None);
+    }
+
+    #[test]
+    fn a_choice_that_the_wall_clock_contradicts_has_a_warning_with_both_configurations() {
+        let mut records = Vec::new();
+        for (repeat, noise) in [0.0, 0.5, -0.5].into_iter().enumerate() {
+            let load = TrialLoad::BatchSize(1);
+            records.push(record(load, "0,1,1", repeat, 100.0 + noise, 0.0));
+            records.push(record(load, "3,1,4", repeat, 130.0 - noise, 0.0));
+            records.push(record(load, "5,4,8", repeat, 160.0 + noise, 0.25));
+        }
+        let race = fixtures::race(&records);
+        assert_eq!(race.verdict, SpeculationVerdict::Pays);
+        let words = disturbance(&race).expect("stalls");
+        assert!(words.contains("Warning: whether 5,4,8 or 3,1,4 is faster is not known."), "{words}");
+        assert!(words.contains("25% of the time of 5,4,8 and 0% of that of 3,1,4"), "{words}");
+        assert!(words.contains("3,1,4 is at 1.08× of 5,4,8"), "{words}");
+        assert!(notes(&race).iter().any(|note| note.contains("is not known")));
     }
 
     #[test]

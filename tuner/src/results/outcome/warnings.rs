@@ -2,7 +2,7 @@
 
 use schemas::sweep::SweepModels;
 
-use crate::results::selection::{Disturbance, LoadRanking, Ranked, UnevenStalls};
+use crate::results::selection::{Disturbance, LoadRanking, Ranked, UnevenStalls, WallRival};
 
 /// Share of stalled time above which there is a warning.
 const FELT_STALLS: f64 = 0.05;
@@ -66,6 +66,17 @@ fn load_warnings(ranking: &LoadRanking) -> Vec<String> {
             no_speculation * 100.0
         ));
     }
+    if let Some((rival, WallRival { stalled, chosen_stalled, over_chosen })) = ranking.wall_rival() {
+        let chosen = ranking.chosen.as_ref().map_or_else(String::new, ToString::to_string);
+        warnings.push(format!(
+            "{load}: whether {chosen} or {} is faster is not known: stalls were {:.0}% and {:.0}% of their time, and by \
+             wall-clock time, stalls included, {} is at {over_chosen:.2} of {chosen}",
+            rival.configuration,
+            chosen_stalled * 100.0,
+            stalled * 100.0,
+            rival.configuration
+        ));
+    }
     if left_out > 0 {
         warnings
             .push(format!("{load}: {left_out} of {trials} trials were excluded, because other load disturbed them"));
@@ -81,7 +92,37 @@ mod tests {
     use schemas::sweep::Metric;
 
     use super::*;
-    use crate::{results::selection::SpeculationVerdict, trials::configuration::TrialLoad};
+    use crate::{
+        fixtures::synthetic,
+        results::selection::{SpeculationVerdict, rank},
+        trials::{
+            configuration::{Configuration, TrialLoad},
+            record::{CandidateRole, Outcome, Record, Stalls, Trial},
+        },
+    };
+
+    #[test]
+    fn a_choice_that_only_the_removal_of_stalls_makes_is_warned_about() {
+        let record = |shape: &str, repeat: usize, wall: f64, rate: f64| {
+            let configuration = Configuration::from_shape(shape.parse().expect("a shape"));
+            let role = if configuration.is_off() { CandidateRole::NoSpeculation } else { CandidateRole::Candidate };
+            let trial = Trial { configuration, load: TrialLoad::BatchSize(8), repeat };
+            let mut record = synthetic::record(trial, role, wall + repeat as f64);
+            if let Outcome::Measured(figures) = &mut record.outcome {
+                let mut steady = figures.by_wall_clock();
+                steady.output_tokens_per_s = rate + repeat as f64;
+                figures.steady = Some(steady);
+                figures.stalls = Some(Stalls { of_time: 1.0 - wall / rate, of_steps: 0.1 });
+            }
+            record
+        };
+        let of = |(shape, wall, rate)| (0..5).map(move |repeat| record(shape, repeat, wall, rate));
+        let shapes = [("0,1,1", 1000.0, 1000.0), ("3,1,4", 1300.0, 1300.0), ("5,1,6", 1200.0, 1600.0)];
+        let records: Vec<Record> = shapes.into_iter().flat_map(of).collect();
+        let warnings = warnings_of_loads(&rank(&records, Metric::Throughput)).join("\n");
+        assert!(warnings.contains("batch 8: whether 5,1,6 or 3,1,4 is faster is not known"), "{warnings}");
+        assert!(warnings.contains("25% and 0%") && warnings.contains("3,1,4 is at 1.08 of 5,1,6"), "{warnings}");
+    }
 
     #[test]
     fn a_quiet_race_has_none_and_a_disturbed_one_says_so() {

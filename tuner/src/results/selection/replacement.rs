@@ -4,7 +4,10 @@
 //! faster than *it*? The answer may be known while the verdict is not, when the launch is so slow
 //! that both speculation and none beat it.
 
-use super::{Comparison, LoadRanking, Looks, Ranked, baselines, cells, choice, off_row, race, scores, starts::Starts};
+use super::{
+    Comparison, LoadRanking, Looks, Ranked, baselines, cells, choice, off_row, race, scores, starts::Starts,
+    uneven::Sides,
+};
 use crate::{
     statistics::Interval,
     trials::{configuration::Configuration, record::Record},
@@ -22,7 +25,8 @@ pub struct Replacement {
 }
 
 /// What is shown to be better than `current` under the load of a ranking of these records; `None`
-/// if nothing is, or if differences between starts of servers may explain it.
+/// if nothing is, if differences between starts of servers may explain it, or if the wall clock
+/// contradicts it ([`Ranked::refuted`]).
 pub fn replacement<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     ranking: &LoadRanking,
@@ -36,6 +40,7 @@ pub fn replacement<'a>(
     let via = baselines(&race);
     let row_of = |wanted: &Configuration| race.keys().position(|one| *one == wanted);
     let now = row_of(current)?;
+    let sides = Sides { race: &race, metric, excluded: &ranking.excluded };
 
     let others = ranking.entries.iter().filter(|entry| entry.repeats > 0 && entry.configuration != *current);
     // All others count here: any of them could have replaced the current one.
@@ -44,7 +49,8 @@ pub fn replacement<'a>(
         .filter_map(|entry| {
             let row = row_of(&entry.configuration)?;
             let over = scores.lead(row, now, &via)?.interval(comparisons);
-            (over.coverage > 0.0 && over.low > 1.0).then_some((row, entry, over))
+            let is_better = over.coverage > 0.0 && over.low > 1.0 && !sides.refutes_lead([row, now]);
+            is_better.then_some((row, entry, over))
         })
         .collect();
 

@@ -208,6 +208,61 @@ fn speculation_does_not_pay_by_what_is_removed_from_its_side_alone() {
     assert!(ranking.disturbance.uneven.is_some() && ranking.verdict == SpeculationVerdict::Pays);
 }
 
+/// Ranks shapes, each with its rates by the wall clock and without stalls.
+fn raced(all: &[(&str, [[f64; 5]; 2])]) -> (Vec<Record>, LoadRanking) {
+    let walls: Vec<(&str, &[f64])> = all.iter().map(|(shape, [wall, _])| (*shape, wall.as_slice())).collect();
+    let mut records = records(&walls);
+    let rates = all.iter().flat_map(|(_, [_, without])| without);
+    records.iter_mut().zip(rates).for_each(|(record, rate)| steady(record, *rate));
+    let ranking = rank(&records, Metric::Throughput).remove(0);
+    (records, ranking)
+}
+
+#[test]
+fn a_choice_among_shapes_that_the_wall_clock_contradicts_is_named() {
+    let of = |ratio: f64| [100.0, 101.0, 99.0, 100.5, 99.5].map(|rate| rate * ratio);
+    let found = |chain: [[f64; 5]; 2], other: [[f64; 5]; 2]| {
+        let (_, ranking) = raced(&[("0,1,1", [of(1.0); 2]), ("3,1,4", chain), ("5,1,6", other)]);
+        assert_eq!(ranking.verdict, SpeculationVerdict::Pays, "by both clocks");
+        let chosen = ranking.chosen.as_ref().map(|one| one.shape.to_string());
+        (chosen, ranking.wall_rival().map(|(entry, rival)| (entry.configuration.shape.to_string(), rival)))
+    };
+    // A quarter of the time of the longer chain is removed in every repeat.
+    let (chosen, rival) = found([of(1.3); 2], [of(1.2), of(1.6)]);
+    let (shape, rival) = rival.expect("by the wall clock the shorter chain is faster");
+    assert_eq!((chosen.as_deref(), shape.as_str()), (Some("5,1,6"), "3,1,4"));
+    assert!((rival.over_chosen - 1.3 / 1.2).abs() < 1e-9 && rival.stalled < 1e-9, "{rival:?}");
+    assert!((rival.chosen_stalled - 0.25).abs() < 1e-9, "{rival:?}");
+    // A tie: the simpler one is chosen, and by the wall clock the other one is 20% faster.
+    let (chosen, rival) = found([of(1.2), of(1.5)], [of(1.45), of(1.5)]);
+    assert_eq!((chosen.as_deref(), rival.map(|(shape, _)| shape).as_deref()), (Some("3,1,4"), Some("5,1,6")));
+    // Both clocks agree, or both sides stalled alike, or one repeat in two, by chance.
+    assert_eq!(found([of(1.3); 2], [of(1.4), of(1.6)]).1, None);
+    assert_eq!(found([of(1.1), of(1.3)], [of(1.35), of(1.6)]).1, None);
+    let [mut wall, without] = [of(1.28), of(1.6)];
+    (wall[0], wall[2], wall[4]) = (without[0], without[2], without[4]);
+    assert_eq!(found([of(1.3); 2], [wall, without]).1, None);
+}
+
+#[test]
+fn a_shape_whose_gain_the_wall_clock_contradicts_is_no_part_of_a_table_and_replaces_nothing() {
+    let of = |ratio: f64| [100.0, 101.0, 99.0, 100.5, 99.5].map(|rate| rate * ratio);
+    let (records, ranking) =
+        raced(&[("0,1,1", [of(1.0); 2]), ("3,1,4", [of(1.5), of(1.6)]), ("5,1,6", [of(0.95), of(1.4)])]);
+    let entry = |shape: &str| {
+        ranking.entries.iter().find(|entry| entry.configuration.shape.to_string() == shape).expect("it ran")
+    };
+    assert!(entry("3,1,4").may_be_chosen() && !entry("3,1,4").refuted);
+    assert!(entry("5,1,6").speedup.is_some_and(|speedup| speedup.low > 1.0), "without stalls it is faster");
+    assert!(entry("5,1,6").refuted && !entry("5,1,6").may_be_chosen());
+
+    let instead = replacement(&records, &ranking, &Configuration::from_shape(TreeShape::OFF), Metric::Throughput);
+    assert_eq!(instead.map(|one| one.configuration.shape.to_string()).as_deref(), Some("3,1,4"));
+    let (records, ranking) = raced(&[("0,1,1", [of(1.0); 2]), ("5,1,6", [of(0.95), of(1.4)])]);
+    let now = Configuration::from_shape(TreeShape::OFF);
+    assert_eq!(replacement(&records, &ranking, &now, Metric::Throughput), None);
+}
+
 #[test]
 fn a_slow_trial_is_named_with_its_reason() {
     let records = records(&[OFF, ("3,1,4", &[200.0, 90.0, 201.0]), ("2,1,3", &[150.0, 151.0, 149.0])]);

@@ -1,4 +1,5 @@
-//! Stalls of two sides of a comparison: whether a verdict rests on removing more of one side.
+//! Stalls of two sides of a comparison: whether a verdict or a choice rests on removing more of one
+//! side.
 //!
 //! Stalls are found by comparing steps, so work that differs from step to step may be taken for
 //! stalls, and a long step hides more of a disturbance than a short one. Both happen in every
@@ -7,7 +8,8 @@
 use schemas::sweep::Metric;
 
 use super::{
-    ConfigurationRace, ExcludedTrial, RankedPlace, SpeculationVerdict, Uncertainty, UnevenStalls, choice::WORTHWHILE,
+    ConfigurationRace, ExcludedTrial, Ranked, RankedPlace, SpeculationVerdict, Uncertainty, UnevenStalls, WallRival,
+    choice::{Judge, PairRelation, WORTHWHILE, relation},
 };
 use crate::{statistics::median, trials::record::Record};
 
@@ -45,15 +47,52 @@ impl Sides<'_> {
             }
         };
         let speculating = self.race.keys().enumerate().filter(|(_, configuration)| !configuration.is_off());
-        let is_contradicted = speculating.map(|(row, _)| row).any(|row| {
-            let uneven = self.stalls([row, off]).filter(|_| self.is_in_most_repeats([row, off]));
-            uneven.is_some_and(|uneven| contradicts(row, uneven.wall_speedup))
-        });
+        let is_contradicted = speculating
+            .map(|(row, _)| row)
+            .any(|row| self.uneven([row, off]).is_some_and(|uneven| contradicts(row, uneven.wall_speedup)));
         if is_contradicted {
             (Some(off), SpeculationVerdict::CannotTell(Uncertainty::UnevenStalls))
         } else {
             (chosen, verdict)
         }
+    }
+
+    /// Marks the rows whose lead over no speculation the wall clock contradicts in the same way, and
+    /// those that it puts above a choice that speculates.
+    pub fn mark(
+        &self,
+        entries: &mut [(usize, Ranked)],
+        (off, chosen): (Option<usize>, Option<usize>),
+        judge: &Judge<'_>,
+        comparisons: usize,
+    ) {
+        let chosen = chosen.filter(|row| self.race.keys().nth(*row).is_some_and(|one| !one.is_off()));
+        for (row, entry) in entries.iter_mut().filter(|(_, entry)| !entry.configuration.is_off()) {
+            entry.refuted = off.is_some_and(|off| self.refutes_lead([*row, off]));
+            let is_worse = |chosen: usize| {
+                let lead = judge.scores.lead(*row, chosen, &judge.via);
+                lead.is_some_and(|lead| relation(&lead, comparisons) == PairRelation::Behind)
+            };
+            let rival = |chosen: usize| {
+                let UnevenStalls { speculating: stalled, no_speculation: chosen_stalled, wall_speedup: over_chosen } =
+                    self.uneven([*row, chosen])?;
+                // As for verdicts: a tie is contradicted by a difference that is worth finding.
+                let least = if is_worse(chosen) { 0.0 } else { WORTHWHILE };
+                (over_chosen.ln() >= least).then_some(WallRival { stalled, chosen_stalled, over_chosen })
+            };
+            entry.wall_rival = chosen.filter(|chosen| chosen != row).and_then(rival);
+        }
+    }
+
+    /// Whether the wall clock contradicts that a row is better than another, and one of the two
+    /// stalled for more of its time in nearly every repeat.
+    pub fn refutes_lead(&self, rows: [usize; 2]) -> bool {
+        self.uneven(rows).is_some_and(|uneven| uneven.wall_speedup <= 1.0)
+    }
+
+    /// The stalls of two rows, if one stalled for more of its time in nearly every repeat.
+    fn uneven(&self, rows: [usize; 2]) -> Option<UnevenStalls> {
+        self.stalls(rows).filter(|_| self.is_in_most_repeats(rows))
     }
 
     /// The lead of one row over another by the wall clock, stalls included, as a ratio; `None`
@@ -64,8 +103,8 @@ impl Sides<'_> {
         median(self.differences(rows, score)).map(f64::exp)
     }
 
-    /// The stalls of two rows, the second without speculation, if their shares differ by more than
-    /// [`UNEVEN`] and are removed from the figures.
+    /// The stalls of two rows, the second without speculation or the one that the first is compared
+    /// with, if their shares differ by more than [`UNEVEN`] and are removed from the figures.
     pub fn stalls(&self, rows: [usize; 2]) -> Option<UnevenStalls> {
         let share = |row: usize| {
             let shares: Vec<f64> = self.counted(row).filter_map(|one| removed(one.record)).collect();

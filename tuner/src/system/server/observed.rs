@@ -91,23 +91,25 @@ pub fn seen(
         }
         request_rounds += completion.rounds as u64;
         ends.push(one.arrival + one.late + one.generated.last_token);
-        Ok(CompletedRequest { late: one.late, submitted: one.arrival + one.late, completion })
+        let submitted = one.arrival + one.late;
+        Ok(CompletedRequest { late: one.late, submitted, completion, arrivals: one.generated.arrivals })
     });
     let served = served.collect::<Result<Vec<_>, SystemError>>()?;
     let (together, times) = match arrivals {
-        // Requests of a closed loop share their rounds; how many share one in an open loop is
-        // unknown.
-        LoadArrivals::Closed(batch) => ((*batch).min(requests.len()).max(1) as u64, None),
-        LoadArrivals::Open(times) => (1, Some(times.clone())),
+        LoadArrivals::Closed(batch) => (Some((*batch).min(requests.len()).max(1)), None),
+        LoadArrivals::Open(times) => (None, Some(times.clone())),
     };
     let last = times.as_ref().and_then(|times| times.last().copied());
     Ok(Observations {
         served,
         timings,
-        rounds: request_rounds.div_ceil(together),
+        // Requests of a closed loop share their rounds; how many share one in an open loop is
+        // unknown.
+        rounds: request_rounds.div_ceil(together.unwrap_or(1) as u64),
         elapsed: observed.elapsed,
         unserved_at_last: last.map_or(0, |last| ends.iter().filter(|end| **end > last).count()),
         arrivals: times,
+        together,
         ..Observations::default()
     })
 }
@@ -141,13 +143,6 @@ pub fn cached_words(trial: &Trial, cached: Option<f64>, explained: f64) -> Optio
         cached * 100.0,
         explained * 100.0
     ))
-}
-
-/// Mean number of requests in the server: the sum of their durations / the time of the trial.
-pub fn mean_batch(observed: &Observed) -> Option<f64> {
-    let elapsed_s = observed.elapsed.as_secs_f64();
-    let sum: f64 = observed.served.iter().map(|one| one.generated.last_token.as_secs_f64()).sum();
-    (elapsed_s > 0.0).then(|| sum / elapsed_s)
 }
 
 /// Drafts proposed for all requests, if the server reports them, and their rounds.
@@ -247,6 +242,7 @@ mod tests {
             output_ids: vec![],
             first_token: Duration::from_millis(10),
             last_token: Duration::from_millis(50),
+            arrivals: vec![(Duration::from_millis(10), 1), (Duration::from_millis(50), tokens)],
             rounds,
             accepted_drafts: None,
             proposed_drafts: None,
@@ -337,7 +333,36 @@ mod tests {
         let trial = Trial { configuration: chain, load: TrialLoad::BatchSize(2), repeat: 0 };
         assert_eq!(cached_words(&trial, Some(0.5), 0.5), None);
         assert!(cached_words(&trial, Some(1.0), 0.5).is_some_and(|words| words.contains("found 100%")));
-        // Two requests of 50 ms in 60 ms.
-        assert!((mean_batch(&observed(0)).expect("a batch") - 100.0 / 60.0).abs() < 1e-9);
+    }
+
+    /// As in spectune's own engine: waiting and prefill included, over the time that throughput
+    /// counts.
+    #[test]
+    fn the_mean_batch_of_a_server_is_that_of_its_full_loop() {
+        let request = Request {
+            input_ids: vec![1],
+            sampling: engine::SamplingParams::default(),
+            stop: engine::StopConditions::default(),
+        };
+        let served = |at: usize, arrival: u64| Served {
+            request: at,
+            arrival: Duration::from_millis(arrival),
+            late: Duration::ZERO,
+            generated: generated(9, Some(4)),
+        };
+        // The third request runs alone for its last 40 ms.
+        let observed =
+            || Observed { served: vec![served(0, 0), served(1, 0), served(2, 40)], elapsed: Duration::from_millis(90) };
+        let of = |arrivals: &LoadArrivals| {
+            let seen = seen(&vec![request.clone(); 3], observed(), arrivals, Rounds::OneAToken).expect("seen");
+            crate::runner::measurement::from_observations(&seen, &schemas::sweep::Objective::default(), false)
+                .expect("figures")
+        };
+        let closed = of(&LoadArrivals::Closed(2));
+        assert_eq!(closed.full.map(|full| full.seconds), Some(0.05));
+        assert!((closed.mean_batch.expect("a batch") - 110.0 / 50.0).abs() < 1e-9, "{closed:?}");
+        let open = of(&LoadArrivals::Open(vec![Duration::ZERO, Duration::ZERO, Duration::from_millis(40)]));
+        assert_eq!(open.full, None);
+        assert!((open.mean_batch.expect("a batch") - 150.0 / 90.0).abs() < 1e-9, "{open:?}");
     }
 }
