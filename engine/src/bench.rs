@@ -184,6 +184,11 @@ impl BenchRuns {
         Ok(())
     }
 
+    /// Number of runs so far.
+    pub fn count(&self) -> usize {
+        self.runs.len()
+    }
+
     /// The figures of the runs so far, on an engine that is as it was for them.
     ///
     /// # Errors

@@ -3,32 +3,27 @@
 
 mod effects;
 mod loads;
+mod shapes;
 mod times;
 mod turns;
 
-use std::{
-    path::PathBuf,
-    str::FromStr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, str::FromStr, time::Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use engine::{
     Engine, EngineOptions, ShapePolicy, Simulated,
-    bench::{Bench, BenchPlan, BenchRuns, ExpertsRead, RandomBatch},
+    bench::{Bench, ExpertsRead},
 };
 use schemas::tree::{NodeSource, TreeShape};
 
 use tuner::{forecast::drafts::Drafts, policies::played_load};
 
-use self::turns::BenchTurn;
 use crate::{
     engine_flags::EngineFlags,
     engine_setup,
     exit::Exit,
     load_flags::{LoadFlags, within},
-    progress, terminal,
+    terminal,
 };
 
 const EXAMPLES: &str = "\
@@ -108,7 +103,7 @@ pub struct Arguments {
     /// Repeats of each measurement, after one warm-up run and half a second (on GPUs a second);
     /// figures are medians. Of a rollout or closed loop, after a few short requests, the repeat of
     /// median time is shown. Several shapes, batch sizes or policies take turns, in reverse order
-    /// every second time, and lines are printed in the last turn. Default: 3
+    /// every second time; lines are printed in the last turn, or when Ctrl-C ends it. Default: 3
     #[arg(long, value_name = "N")]
     repeats: Option<usize>,
     /// Seed of the prompts
@@ -182,8 +177,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         options.policy = played_load::policy(&first.rows)?;
         let mut engine = engine_setup::load(options)?;
         terminal::note(SIMULATED);
-        loads::run(&mut engine, &arguments, drafts, &policies, &loads)?;
-        return Ok(Exit::Fine);
+        return loads::run(&mut engine, &arguments, drafts, &policies, &loads);
     }
     let mut trials = arguments.shapes.clone();
     if trials.is_empty() {
@@ -199,86 +193,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         times::run(&mut engine, &arguments, shapes, path)?;
         return Ok(Exit::Fine);
     }
-    measure(&mut engine, &arguments, &trials, drafts.as_ref(), startup)?;
-    Ok(Exit::Fine)
-}
-
-/// A shape at a batch size, with its runs so far.
-struct BenchPoint {
-    /// Place of the shape among those that are measured.
-    trial: usize,
-    load: RandomBatch,
-    runs: BenchRuns,
-}
-
-/// The points to measure: every shape at every batch size.
-fn points(arguments: &Arguments, trials: &[BenchShape]) -> Vec<BenchPoint> {
-    let (Some(input_len), Some(output_len)) = (arguments.input_len, arguments.output_len) else { return Vec::new() };
-    let load = |batch_size| RandomBatch { batch_size, input_len, output_len, seed: arguments.seed };
-    let of = |trial| {
-        let sizes = arguments.batch_size.iter();
-        sizes.map(move |size| BenchPoint { trial, load: load(*size), runs: BenchRuns::default() })
-    };
-    (0..trials.len()).flat_map(of).collect()
-}
-
-/// Measures every shape at every batch size. Their repeats take turns.
-fn measure(
-    engine: &mut Engine,
-    arguments: &Arguments,
-    trials: &[BenchShape],
-    drafts: Option<&Drafts>,
-    startup: Duration,
-) -> anyhow::Result<()> {
-    // In the same run as the rounds, since clocks and neighbours change.
-    let bandwidth = engine.measure_bandwidth()?;
-    if drafts.is_some() {
-        terminal::note(SIMULATED);
-    }
-    if !arguments.json {
-        terminal::print(HEADER)?;
-    }
-    let simulated = |one: &BenchShape| -> anyhow::Result<Option<Simulated>> {
-        let played = drafts.map(|drafts| drafts.played(&[one.shape])).transpose()?.flatten();
-        Ok(played.map(|played| Simulated::Played(Arc::new(played))).or(one.simulate.map(Simulated::Length)))
-    };
-    let simulated = trials.iter().map(simulated).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut points = points(arguments, trials);
-    // Times of the first change to each shape: graphs are captured there, which a table of shapes
-    // pays for at each start.
-    let mut changes: Vec<Option<Duration>> = vec![None; trials.len()];
-    let mut current = None;
-    for BenchTurn { order, repeats, is_last, words } in turns::turns(points.len(), arguments.repeats()) {
-        for at in order {
-            let BenchPoint { trial, load, runs } = &mut points[at];
-            let shape = trials[*trial].shape;
-            // Batch sizes of a shape follow each other, and need no change.
-            if current != Some(*trial) {
-                engine.simulate_acceptance(simulated[*trial].clone())?;
-                let begin = Instant::now();
-                engine_setup::set_policy(engine, ShapePolicy::fixed(shape))?;
-                changes[*trial].get_or_insert(begin.elapsed());
-                current = Some(*trial);
-            }
-            let what = format!("measuring {} at batch {}{words}", shape_name(shape), load.batch_size);
-            progress::waiting(&what, |_| runs.add(engine, load, repeats))?;
-            if is_last {
-                let shape_change = changes[*trial].unwrap_or_default();
-                let plan = BenchPlan { load: *load, repeats: arguments.repeats(), bandwidth, startup, shape_change };
-                let figures = runs.figures(engine, &plan)?;
-                let line = if arguments.json {
-                    serde_json::to_string(&figures).context("figures as JSON")?
-                } else {
-                    row(&figures)
-                };
-                terminal::print(&(line + "\n"))?;
-            }
-        }
-    }
-    if !arguments.json {
-        terminal::note(&notes(engine, startup.as_secs_f64(), bandwidth));
-    }
-    Ok(())
+    shapes::run(&mut engine, &arguments, &trials, drafts.as_ref(), startup)
 }
 
 fn shape_name(shape: TreeShape) -> String {

@@ -1,8 +1,10 @@
 //! `spectune bench --simulate-acceptance` with a rollout or a closed loop: measures policies on the
 //! loads that `spectune simulate` predicts.
 
+use std::sync::Arc;
+
 use anyhow::bail;
-use engine::Engine;
+use engine::{Engine, PlayedAcceptance};
 use schemas::tree::TreeShape;
 use tuner::{
     TunerError,
@@ -19,9 +21,9 @@ use tuner::{
 
 use super::{
     Arguments,
-    turns::{self, BenchTurn},
+    turns::{self, BenchTurn, Turned},
 };
-use crate::{engine_setup, load_flags, progress, terminal};
+use crate::{engine_setup, exit::Exit, load_flags, progress, terminal};
 
 const HEADER: &str = "policy           load                                  seconds   tok/s  accept  prefill s  batch up to  \
                       rounds  round ms\n";
@@ -71,59 +73,42 @@ pub fn policies(arguments: &Arguments) -> anyhow::Result<Vec<NamedTable>> {
     Ok(arguments.shapes.iter().map(|trial| fixed(trial.shape)).collect())
 }
 
-/// Measures every policy on every load, repeat by repeat, and prints a line for each as soon as all
-/// its repeats have run.
+/// Measures every policy on every load, repeat by repeat, and prints a line for each.
 ///
 /// # Errors
-/// When a load does not fit, the acceptance of a shape is unknown, or the device fails.
+/// When a load does not fit, the acceptance of a shape is unknown, or the device fails; the lines
+/// of what has run by then are printed.
 pub fn run(
     engine: &mut Engine,
     arguments: &Arguments,
     drafts: &Drafts,
     policies: &[NamedTable],
     loads: &[Load],
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Exit> {
     if !arguments.json {
         terminal::print(HEADER)?;
     }
     // Loads of a policy follow each other, since a change of the policy may capture graphs.
-    let mut measured: Vec<PlayedRepeats<'_>> = policies
+    let each = policies
         .iter()
         .flat_map(|policy| loads.iter().map(move |load| PlayedRepeats { policy, load, runs: Vec::new() }))
         .collect();
-    let mut current: Option<(&NamedTable, _)> = None;
-    for BenchTurn { order, repeats, is_last, words } in turns::turns(measured.len(), arguments.repeats()) {
-        for at in order {
-            let PlayedRepeats { policy, load, runs } = &mut measured[at];
-            let played = match current.take().filter(|(of, _)| std::ptr::eq(*of, *policy)) {
-                Some((_, played)) => played,
-                None => {
-                    let table = played_load::policy(&policy.rows)?;
-                    let played = played_load::prepare(engine, drafts, &table)?;
-                    engine_setup::set_policy(engine, table)?;
-                    played
-                }
-            };
-            let jobs = load.requests.draw(drafts, arguments.draw.unwrap_or_default());
-            let arrivals = load.sent.arrivals(jobs.len());
-            let what = PlayedLoad { jobs: &jobs, arrivals: &arrivals, until: load.until(), seed: arguments.seed };
-            progress::waiting(&format!("measuring {} on {load}{words}", policy.name), |_| {
-                played_load::warm_up(engine, &what, played.as_deref())?;
-                (0..repeats).try_for_each(|_| {
-                    runs.push(played_load::run(engine, &what, played.as_deref())?);
-                    Ok::<(), TunerError>(())
-                })
-            })?;
-            current = Some((policy, played));
-            if is_last {
-                print(engine, arguments, &mut measured[at])?;
-            }
-        }
-    }
-    if engine.gpu_state().and_then(|state| state.energy_j).is_none() {
+    let mut measured = PlayedLoads { engine, arguments, drafts, each, current: None };
+    let exit = turns::take(&mut measured, arguments.repeats())?;
+    if measured.engine.gpu_state().and_then(|state| state.energy_j).is_none() {
         terminal::note("energy: this device does not tell how much it uses");
     }
-    Ok(())
+    Ok(exit)
+}
+
+/// Policies that are measured on loads.
+struct PlayedLoads<'a> {
+    engine: &'a mut Engine,
+    arguments: &'a Arguments,
+    drafts: &'a Drafts,
+    each: Vec<PlayedRepeats<'a>>,
+    /// The policy that the engine follows, and what its rounds accept.
+    current: Option<(&'a NamedTable, Option<Arc<PlayedAcceptance>>)>,
 }
 
 /// The repeats of a policy on a load so far.
@@ -133,24 +118,60 @@ struct PlayedRepeats<'a> {
     runs: Vec<Figures>,
 }
 
-/// Prints the repeat of median time.
-fn print(engine: &Engine, arguments: &Arguments, measured: &mut PlayedRepeats<'_>) -> anyhow::Result<()> {
-    let PlayedRepeats { policy, load, runs } = measured;
-    runs.sort_by(|a, b| a.elapsed_s.total_cmp(&b.elapsed_s));
-    // One run as a whole, so that its figures belong together.
-    let figures = runs.swap_remove((runs.len() - 1) / 2);
-    let run = MeasuredRun {
-        format: FORMAT,
-        simulated_acceptance: true,
-        device: engine.device().name,
-        policy: policy.clone(),
-        load: load.clone(),
-        draw: arguments.draw.unwrap_or_default(),
-        setup: played_load::setup(engine),
-        figures,
-    };
-    let line = if arguments.json { serde_json::to_string(&run)? } else { row(&run) };
-    terminal::print(&(line + "\n"))
+impl Turned for PlayedLoads<'_> {
+    fn count(&self) -> usize {
+        self.each.len()
+    }
+
+    fn ran(&self, at: usize) -> usize {
+        self.each[at].runs.len()
+    }
+
+    fn run(&mut self, at: usize, turn: &BenchTurn) -> anyhow::Result<()> {
+        let PlayedRepeats { policy, load, runs } = &mut self.each[at];
+        let played = match self.current.take().filter(|(of, _)| std::ptr::eq(*of, *policy)) {
+            Some((_, played)) => played,
+            None => {
+                let table = played_load::policy(&policy.rows)?;
+                let played = played_load::prepare(self.engine, self.drafts, &table)?;
+                engine_setup::set_policy(self.engine, table)?;
+                played
+            }
+        };
+        let jobs = load.requests.draw(self.drafts, self.arguments.draw.unwrap_or_default());
+        let arrivals = load.sent.arrivals(jobs.len());
+        let what = PlayedLoad { jobs: &jobs, arrivals: &arrivals, until: load.until(), seed: self.arguments.seed };
+        progress::waiting(&format!("measuring {} on {load}{}", policy.name, turn.words), |_| {
+            played_load::warm_up(self.engine, &what, played.as_deref())?;
+            (0..turn.repeats).try_for_each(|_| {
+                runs.push(played_load::run(self.engine, &what, played.as_deref())?);
+                Ok::<(), TunerError>(())
+            })
+        })?;
+        self.current = Some((policy, played));
+        Ok(())
+    }
+
+    /// Prints the repeat of median time.
+    fn print(&mut self, at: usize) -> anyhow::Result<()> {
+        let PlayedRepeats { policy, load, runs } = &self.each[at];
+        let mut runs: Vec<&Figures> = runs.iter().collect();
+        runs.sort_by(|a, b| a.elapsed_s.total_cmp(&b.elapsed_s));
+        // One run as a whole, so that its figures belong together.
+        let Some(figures) = runs.get(runs.len().saturating_sub(1) / 2) else { return Ok(()) };
+        let run = MeasuredRun {
+            format: FORMAT,
+            simulated_acceptance: true,
+            device: self.engine.device().name,
+            policy: (*policy).clone(),
+            load: (*load).clone(),
+            draw: self.arguments.draw.unwrap_or_default(),
+            setup: played_load::setup(self.engine),
+            figures: (*figures).clone(),
+        };
+        let line = if self.arguments.json { serde_json::to_string(&run)? } else { row(&run) };
+        terminal::print(&(line + "\n"))
+    }
 }
 
 fn row(run: &MeasuredRun) -> String {
