@@ -260,8 +260,13 @@ impl Fault {
         }
         let image = context.launch.image.as_deref().filter(|_| self.platforms.contains(&Platform::Ascend))?;
         let (_, tag) = image.rsplit_once("vllm-ascend:")?;
-        // A nightly build of a release's branch: `nightly-releases-v0.24.0rc-a3`.
-        let number = tag.trim_start_matches("nightly-releases-").trim_start_matches('v').split('-').next()?;
+        // A build of a release's branch: `nightly-releases-v0.24.0rc-a3`, `releases-v0.18.0-a3`.
+        let number = tag
+            .trim_start_matches("nightly-")
+            .trim_start_matches("releases-")
+            .trim_start_matches('v')
+            .split('-')
+            .next()?;
         if number.ends_with("rc") { format!("{number}1").parse().ok() } else { number.parse().ok() }
     }
 

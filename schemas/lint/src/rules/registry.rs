@@ -240,6 +240,7 @@ rules! {
     vllm::vl42_verification_without_full_graph,
     vllm::vl43_transfer_pair,
     vllm::vl44_graphs_of_a_full_batch,
+    vllm::vl45_draft_read_as_class,
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ pub(super) mod vl41_cache_format_of_target;
 pub(super) mod vl42_verification_without_full_graph;
 pub(super) mod vl43_transfer_pair;
 pub(super) mod vl44_graphs_of_a_full_batch;
+pub(super) mod vl45_draft_read_as_class;
 
 mod eagle3_targets;
 

@@ -12,8 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.15.post1 it is silently turned off for every draft model. 0.5.23 keeps it for EAGLE,
-//! EAGLE3, DFLASH and DSPARK and turns it off for the others.
+//! Up to 0.5.18 it is silently turned off for every draft model. 0.5.19 and later keep it for
+//! EAGLE, EAGLE3, DFLASH and DSPARK and turn it off for the others.
 //!
 //! ## Example
 //!
@@ -23,17 +23,17 @@
 //!
 //! ## Use instead
 //!
-//! ```launch good version:0.5.23
+//! ```launch good version:0.5.19
 //! sglang serve --model-path target --speculative-algorithm EAGLE --enable-mixed-chunk --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
 //! ## Versions
 //!
-//! Changed between 0.5.15.post1 and 0.5.23.
+//! Changed in 0.5.19.
 //!
 //! ## Source
 //!
-//! sglang `arg_groups/speculative_hook.py`.
+//! sglang `arg_groups/speculative_hook.py`, `speculative/spec_info.py`.
 
 use schemas::{
     algorithm::Algorithm,
@@ -51,7 +51,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
     check: RuleCheck::One(check),
 };
 
-const EDGE: Edge = Edge::new(V0_5_15, V0_5_23);
+const EDGE: Edge = Edge::new(V0_5_18, V0_5_19);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let key = Key::EnableMixedChunk;

@@ -19,7 +19,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version:0.5.9
+//! ```launch bad version:0.5.9 also:SD194
 //! sglang serve --model-path openai/gpt-oss-120b --speculative-algorithm EAGLE3 --attention-backend fa3 --page-size 64 \
 //!   --speculative-draft-model-path lmsys/EAGLE3-gpt-oss-120b-bf16 --max-running-requests 8 \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 16

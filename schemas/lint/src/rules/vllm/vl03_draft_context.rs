@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Compares the draft's `max_position_embeddings` with `--max-model-len`, or with the target's, up
-//! to 0.24; and the `max_model_len` that is given for the draft with the same, in all versions.
+//! Compares the draft's `max_position_embeddings` with `--max-model-len`, or with the target's, in
+//! versions that do not make room; and the `max_model_len` that is given for the draft with the
+//! same, in all versions.
 //!
 //! ## Why is this bad?
 //!
@@ -30,6 +31,18 @@
 //! {"architectures": ["LlamaForCausalLMEagle3"], "max_position_embeddings": 2048}
 //! ```
 //!
+//! Heads that draft a block have room from 0.33 on:
+//!
+//! ```launch bad version:0.32.0
+//! vllm serve target --speculative-config '{"method": "dflash", "model": "draft", "num_speculative_tokens": 7}'
+//! ```
+//! ```target
+//! {"architectures": ["Qwen3ForCausalLM"], "max_position_embeddings": 262144}
+//! ```
+//! ```draft
+//! {"architectures": ["DFlashDraftModel"], "max_position_embeddings": 131072}
+//! ```
+//!
 //! ```launch bad version:0.24.0
 //! vllm serve target --max-model-len 4096 \
 //!   --speculative-config '{"method": "draft_model", "model": "draft", "num_speculative_tokens": 3, "max_model_len": 8192}'
@@ -50,17 +63,20 @@
 //!
 //! ## Versions
 //!
-//! Up to 0.24, which is reported to fail. 0.33 makes room for the target's context in all heads,
-//! and shortens the context where it cannot; which version introduced this is unknown.
+//! Room for the target's context is made for EAGLE heads from 0.27 on, and for all heads from 0.33
+//! on, which shortens the context where it cannot. Runner V1 stops drafting for a batch with a
+//! sequence that is longer than the draft's, so between 0.25 and 0.32 DFlash is checked where
+//! runner V2 is used, and DSpark always. Methods without a fixed version are checked up to 0.24,
+//! which is reported to fail.
 //!
 //! ## Source
 //!
 //! vLLM issues #48894, #23072, #57941, PRs #49343, #57964; `config/speculative.py` and
-//! `config/vllm.py` of 0.33.0.
+//! `config/vllm.py` of 0.26.0, 0.27.1, 0.32.0 and 0.33.0.
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL03",
@@ -70,8 +86,13 @@ pub(in crate::rules) const RULE: Definition = Definition {
     check: RuleCheck::One(check),
 };
 
-/// The first version that is not checked.
-const FIXED_IN: EngineVersion = EngineVersion::new(0, 25, 0);
+/// The first version that is not checked, where none is known to make room.
+const UNCHECKED: EngineVersion = EngineVersion::new(0, 25, 0);
+/// The first version that makes room in EAGLE heads, and in all heads.
+const ROOM_FOR_EAGLE: EngineVersion = EngineVersion::new(0, 27, 0);
+const ROOM_FOR_ALL: EngineVersion = EngineVersion::new(0, 33, 0);
+/// The first version whose default is runner V2.
+const SECOND_RUNNER: EngineVersion = EngineVersion::new(0, 29, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     above_target(context).or_else(|| untrained(context))
@@ -106,10 +127,10 @@ fn target_length(context: &Context<'_>) -> Option<usize> {
 
 /// Sequences can be longer than those that the draft was trained for.
 fn untrained(context: &Context<'_>) -> Option<Finding> {
-    if !context.resolved.version_given || context.version() >= FIXED_IN {
+    let config = context.launch.vllm_speculation()?;
+    if !context.resolved.version_given || context.version() >= first_with_room(context, method_of(&config)) {
         return None;
     }
-    let config = context.launch.vllm_speculation()?;
     let draft = context.draft_config().filter(|draft| draft.states_context_length())?.derived_context_length();
     let length = target_length(context)?;
     (draft < length).then(|| {
@@ -121,4 +142,16 @@ fn untrained(context: &Context<'_>) -> Option<Finding> {
             .help(format!("add `--max-model-len {draft}`, or take a head for long contexts"))
             .at_most(Severity::Warning)
     })
+}
+
+/// The first version in which a method's heads have room, or long sequences do not reach them.
+fn first_with_room(context: &Context<'_>, method: Option<&str>) -> EngineVersion {
+    let runner = context.launch.variable("VLLM_USE_V2_MODEL_RUNNER").map(|variable| variable.value);
+    let is_second = runner.map_or(context.version() >= SECOND_RUNNER, |chosen| chosen == "1");
+    match method {
+        Some("eagle" | "eagle3") => ROOM_FOR_EAGLE,
+        Some("dspark") => ROOM_FOR_ALL,
+        Some("dflash") if is_second => ROOM_FOR_ALL,
+        _ => UNCHECKED,
+    }
 }

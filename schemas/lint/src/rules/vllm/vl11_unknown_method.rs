@@ -41,7 +41,7 @@
 //! {"architectures": ["MLPSpeculatorPreTrainedModel"], "model_type": "mlp_speculator"}
 //! ```
 //!
-//! ```launch bad version:0.20.0 also:VL24
+//! ```launch bad version:0.20.0 also:VL24,VL25
 //! vllm serve target --speculative-config '{"method": "dflash", "model": "draft", "num_speculative_tokens": 7}'
 //! ```
 //!

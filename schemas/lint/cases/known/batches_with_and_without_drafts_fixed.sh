@@ -1,0 +1,3 @@
+# expect: nothing
+pip install vllm==0.32.0
+vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct --tensor-parallel-size 4 --speculative-config '{"method": "suffix", "num_speculative_tokens": 8}'

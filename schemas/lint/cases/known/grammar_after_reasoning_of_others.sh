@@ -1,0 +1,3 @@
+# expect: VL25 info
+pip install vllm==0.26.0
+vllm serve Qwen/Qwen3-8B --reasoning-parser qwen3 --speculative-config '{"method": "eagle3", "model": "AngelSlim/Qwen3-8B_eagle3", "num_speculative_tokens": 2}'

@@ -1,0 +1,5 @@
+# expect: SD193 warning
+# expect: SD193 warning
+# expect: SD194 warning
+# sglang==0.5.12
+sglang serve --model-path Qwen/Qwen3.6-27B --tp-size 2 --attention-backend fa3 --enable-hierarchical-cache --mamba-scheduler-strategy extra_buffer --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 32

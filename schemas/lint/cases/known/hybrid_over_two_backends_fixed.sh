@@ -1,0 +1,3 @@
+# expect: SD193 warning
+# sglang==0.5.14
+sglang serve --model-path Qwen/Qwen3-Next-80B-A3B-Instruct --tp-size 4 --prefill-attention-backend fa3 --decode-attention-backend flashinfer --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 32

@@ -1,0 +1,3 @@
+# expect: nothing
+pip install vllm==0.29.0
+vllm serve nvidia/Nemotron-3-Super-Omni-NVFP4 --speculative-config '{"method": "mtp", "num_speculative_tokens": 2}'

@@ -1,0 +1,3 @@
+# expect: nothing
+pip install vllm==0.24.0
+vllm serve deepseek-ai/DeepSeek-R1 --tensor-parallel-size 8 --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}' --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'

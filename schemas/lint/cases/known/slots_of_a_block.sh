@@ -1,0 +1,4 @@
+# expect: VL24 warning
+# expect: VL25 warning
+pip install vllm==0.22.0
+vllm serve Qwen/Qwen3-8B --max-num-batched-tokens 16384 --max-num-seqs 64 --speculative-config '{"method": "dflash", "model": "z-lab/Qwen3-8B-DFlash-b16", "num_speculative_tokens": 15}'

@@ -1,0 +1,3 @@
+# expect: VL25 warning
+pip install vllm==0.28.0
+vllm serve LiquidAI/LFM2.5-8B-A1B --speculative-config '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'

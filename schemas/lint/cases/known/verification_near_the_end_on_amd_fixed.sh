@@ -1,0 +1,4 @@
+# expect: SD108 warning
+# On 8x MI300X
+# sglang==0.5.13
+sglang serve --model-path deepseek-ai/DeepSeek-R1-0528 --tp-size 8 --attention-backend aiter --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 32

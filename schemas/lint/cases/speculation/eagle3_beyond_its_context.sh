@@ -1,0 +1,3 @@
+# expect: VL03 warning
+pip install vllm==0.26.0
+vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config '{"method": "eagle3", "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "num_speculative_tokens": 3}'
