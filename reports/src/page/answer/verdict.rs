@@ -59,7 +59,12 @@ pub fn disturbance(race: &Race) -> Option<String> {
     }
     // An undecided verdict names this reason itself.
     let named = race.verdict == SpeculationVerdict::CannotTell(Uncertainty::BusyMachine);
-    let mut words = if named { Vec::new() } else { vec!["The machine was busy with other things.".to_owned()] };
+    let mut words: Vec<String> = Vec::new();
+    // Slow trials alone may also be work that a server does only once, such as compiling kernels.
+    words.extend((!named).then(|| match stalled {
+        Some(_) => "The machine was busy with other things.".to_owned(),
+        None => "Some trials were disturbed.".to_owned(),
+    }));
     words.extend(stalled.map(|share| {
         let what = match race.load.batch_size() {
             Some(_) => "which are separated from the engine's work and not counted",

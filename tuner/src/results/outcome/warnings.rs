@@ -78,8 +78,7 @@ fn load_warnings(ranking: &LoadRanking) -> Vec<String> {
         ));
     }
     if left_out > 0 {
-        warnings
-            .push(format!("{load}: {left_out} of {trials} trials were excluded, because other load disturbed them"));
+        warnings.push(format!("{load}: {left_out} of {trials} trials were excluded, because they were disturbed"));
     }
     if *keeps_up {
         warnings.push(format!("{load}: every configuration keeps up with this load, so they are compared by latency"));
