@@ -193,3 +193,6 @@ fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: u
     });
     tokens.collect()
 }
+
+#[cfg(test)]
+mod tests;
