@@ -12,6 +12,7 @@ mod dense;
 mod glm4_moe;
 mod gpt_oss;
 mod mimo;
+mod neutral;
 mod quantised;
 mod qwen3_5;
 mod qwen3_moe;
@@ -27,9 +28,10 @@ use crate::{
 
 pub(crate) use self::{
     config::{Config, FamilyAttention},
+    neutral::is_off,
     quantised::check_draft as check_quantisation_of_draft,
     qwen3_moe::experts as qwen3_moe_experts,
-    settings::{check as check_settings, check_activation, check_but_windows, check_fields, is_off},
+    settings::{check as check_settings, check_activation, check_but_windows, check_fields},
 };
 
 /// A model family, and how to read its checkpoints.

@@ -139,8 +139,8 @@ impl Weights {
         }
     }
 
-    /// Adds the tensors of a file, except those that the index places in another one: some exporters
-    /// leave a tensor in two shards.
+    /// Adds the tensors of a file, except those that the index places in another one: some
+    /// exporters leave a tensor in two shards.
     fn add(&mut self, path: &Path, shards: &Shards) -> Result<(), EngineError> {
         open(path)?;
         let file = MappedFile::open(path).map_err(|source| EngineError::Read { path: path.to_owned(), source })?;

@@ -127,8 +127,9 @@ fn features(
     Ok(CapturedFeatures { at, width, norms: CaptureNorms::default(), fc: Some(fc) })
 }
 
-/// The layers before which the target's stream is captured. `target_layer_ids` name the layers after
-/// which it is; the lists of the speculators library, under either name, the layers before which.
+/// The layers before which the target's stream is captured. `target_layer_ids` name the layers
+/// after which it is; the lists of the speculators library, under either name, the layers before
+/// which.
 fn captured(
     config: &Config<'_>,
     settings: BlockSettings<'_>,

@@ -4,7 +4,7 @@ use kernels::reference::{Pairing, RopeScaling};
 use schemas::model::RopeParameters;
 use serde_json::Value as Json;
 
-use super::{Config, settings};
+use super::{Config, neutral::is_off};
 use crate::{error::EngineError, spec::RopeSpec};
 
 /// The largest weight of yarn's scale that is read; published ones are about 1.
@@ -63,7 +63,7 @@ fn check_known(config: &Config<'_>, parameters: &RopeParameters, head_dim: usize
         ("apply_yarn_scaling", applied) => *applied != Json::Bool(true),
         ("extrapolation_factor", factor) => factor.as_f64() != Some(1.0),
         (name, _) if KNOWN.contains(&name) => false,
-        (_, value) => !settings::is_off(value),
+        (_, value) => !is_off(value),
     };
     match parameters.other.iter().find(|(name, value)| has_effect(name, value)) {
         None => Ok(()),

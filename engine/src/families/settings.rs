@@ -12,22 +12,15 @@
 //! A new setting that no list contains usually comes with tensors that nothing reads, which
 //! [`unread`](super::unread) refuses.
 
-use serde_json::Value as Json;
-
-use super::{Config, config::malformed_config};
+use super::{
+    Config,
+    config::malformed_config,
+    neutral::{Neutral, is_off},
+};
 use crate::{
     checkpoint::{Folder, warn_skipped},
     error::EngineError,
 };
-
-/// The value of a setting that, like its absence, has no effect.
-#[derive(Clone, Copy, Debug)]
-enum Neutral {
-    /// False, zero, null or an empty list.
-    Off,
-    /// A factor of one.
-    One,
-}
 
 /// Settings that are not read, grouped by what they change.
 const SETTINGS: &[(&str, Neutral)] = &[
@@ -191,23 +184,4 @@ fn check_windows(config: &Config<'_>) -> Result<(), EngineError> {
         return Err(config.unsupported(format!("layers of type {kind}"), "only full_attention is supported"));
     }
     Ok(())
-}
-
-/// Whether a setting is off: false, zero, null or an empty list.
-pub fn is_off(value: &Json) -> bool {
-    Neutral::Off.is(value)
-}
-
-impl Neutral {
-    fn is(self, value: &Json) -> bool {
-        match (self, value) {
-            (_, Json::Null | Json::Bool(false)) => true,
-            (_, Json::Array(values)) => values.is_empty(),
-            (Self::Off, Json::Number(number)) => number.as_f64() == Some(0.0),
-            (Self::One, Json::Number(number)) => number.as_f64() == Some(1.0),
-            // Names of the standard choices.
-            (_, Json::String(name)) => matches!(name.as_str(), "rope" | "rotary" | "rms_norm" | "rmsnorm" | "none"),
-            _ => false,
-        }
-    }
 }

@@ -31,7 +31,7 @@ fn yarn(more: Value) -> Result<RopeSpec, String> {
 }
 
 #[test]
-fn yarn_beside_newer_parameters_is_read_and_keeps_their_base() {
+fn yarn_next_to_newer_parameters_is_read_and_keeps_their_base() {
     let found = yarn(json!({})).expect("it is read");
     assert_eq!(found.theta, 1e6);
     assert!(matches!(found.scaling, RopeScaling::Yarn { factor: 4.0, original: 128.0, .. }), "{found:?}");

@@ -65,8 +65,8 @@ impl TextStream {
         let new = self.unread(text);
         // A replacement character at the end means that bytes of a character are still missing.
         // Without text the token cannot be the only context of the next one, which some decoders
-        // would take for the first and strip of its space. Waiting is limited: no character has more
-        // bytes than this, and waiting longer would decode ever more tokens again and again.
+        // would take for the first and strip of its space. Waiting is limited: no character has
+        // more bytes than this, and waiting longer would decode ever more tokens again and again.
         let is_open = new.is_empty() || new.ends_with('\u{FFFD}');
         if is_open && self.tokens.len() - self.read < LONGEST_CHARACTER {
             return Grown::default();

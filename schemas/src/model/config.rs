@@ -52,8 +52,8 @@ pub struct ModelConfig {
     pub torch_dtype: Option<String>,
     /// Weight dtype, newer name.
     pub dtype: Option<String>,
-    /// Whether the LM head shares the weights of the embedding. Of a wrapper's two settings the outer
-    /// one counts, as in transformers.
+    /// Whether the LM head shares the weights of the embedding. Of a wrapper's two settings the
+    /// outer one counts, as in transformers.
     pub tie_word_embeddings: Option<bool>,
     /// Epsilon of RMSNorm.
     pub rms_norm_eps: Option<f64>,
@@ -158,8 +158,8 @@ pub struct ModelConfig {
     pub is_causal: Option<bool>,
     /// The algorithm of a draft written by the speculators library, which uses a separate layout.
     pub speculators_model_type: Option<String>,
-    /// Speculators: layers on whose **entry** the stream is captured for a block draft, one more than
-    /// `target_layer_ids`.
+    /// Speculators: layers on whose **entry** the stream is captured for a block draft, one more
+    /// than `target_layer_ids`.
     pub aux_hidden_state_layer_ids: Option<Vec<usize>>,
     /// Speculators: names of the fields outside `transformer_layer_config`.
     #[serde(skip)]

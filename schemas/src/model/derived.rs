@@ -132,9 +132,9 @@ impl ModelConfig {
         Some(block.with_size(size.unwrap_or(block.rows)))
     }
 
-    /// The settings of the rotary embedding, wherever the config gives them. `rope_scaling` takes the
-    /// place of `rope_parameters`, as in transformers 5, but for the base, the rotated share and
-    /// settings without a field. Base and share may also be outside of both.
+    /// The settings of the rotary embedding, wherever the config gives them. `rope_scaling` takes
+    /// the place of `rope_parameters`, as in transformers 5, but for the base, the rotated share
+    /// and settings without a field. Base and share may also be outside of both.
     pub fn rope(&self) -> RopeParameters {
         let newer = self.rope_parameters.clone().unwrap_or_default();
         let rope = match self.rope_scaling.clone().filter(|scaling| *scaling != RopeParameters::default()) {

@@ -104,8 +104,8 @@ const UNSUPPORTED: [(&str, Option<f64>); 17] = [
     ("use_mask_hidden", None),
 ];
 
-/// Settings of Domino heads, which are refused by their name. The speculators library writes them into
-/// the config of every block head.
+/// Settings of Domino heads, which are refused by their name. The speculators library writes them
+/// into the config of every block head.
 const OF_DOMINO: [&str; 3] = ["emb_dim", "gru_hidden_dim", "pure_draft_prefix_len"];
 
 /// Objects with nested settings, which are checked one by one, and names of tokens.
@@ -151,8 +151,8 @@ impl<'a> BlockSettings<'a> {
         Ok(())
     }
 
-    /// Refuses settings of the speculators library that are not known: it puts those of a head at the
-    /// top level, next to the layer's.
+    /// Refuses settings of the speculators library that are not known: it puts those of a head at
+    /// the top level, next to the layer's.
     fn check_speculator(self) -> Result<(), EngineError> {
         let fields = self.config.fields();
         let known = |name: &&String| {
