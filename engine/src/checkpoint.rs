@@ -1,5 +1,7 @@
 //! Model folders in Hugging Face format. File contents are validated before use.
 
+#[cfg(test)]
+mod changed;
 mod dtype;
 mod folder;
 mod fp8;
@@ -15,6 +17,8 @@ mod tensors;
 mod token_map;
 mod weights;
 
+#[cfg(test)]
+pub(crate) use changed::Changed;
 pub use folder::Folder;
 pub(crate) use folder::warn_skipped;
 pub(crate) use fp8::{is_unused_scale, scaled_matrix};

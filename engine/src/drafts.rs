@@ -80,7 +80,6 @@ pub fn read_draft(
 ) -> Result<DraftSpec, EngineError> {
     let config = Config::new(folder, weights);
     families::check_fields(folder)?;
-    families::check_quantisation(&config)?;
     let head = DraftHead::detect(config.fields(), &config.tensors);
     let head = detect::as_requested(&config, head, options.algorithm.as_deref());
     let kind = detect::kind(&config, target, head.as_ref())?;
@@ -88,13 +87,27 @@ pub fn read_draft(
     if let (Some(algorithm), Some(head)) = (&options.algorithm, &head) {
         detect::check_algorithm(folder, head, algorithm)?;
     }
+    // A whole model is checked where it is read.
+    let is_model = matches!(kind, Kind::Model);
+    let draft = read_kind(&config, weights, kind, target, options);
+    if is_model { draft } else { families::check_quantisation_of_draft(&config, draft, target.spec.vocabulary) }
+}
+
+fn read_kind(
+    config: &Config<'_>,
+    weights: &Weights,
+    kind: Kind,
+    target: DraftTarget<'_>,
+    options: &EngineOptions,
+) -> Result<DraftSpec, EngineError> {
+    let folder = config.folder();
     let spec = match kind {
-        Kind::Eagle { layer } => eagle::eagle(&config, layer, target)?,
-        Kind::Eagle3 { layer } => eagle::eagle3(&config, layer, weights, target)?,
-        Kind::Mtp { family, layout } => mtp::in_folder(&config, family, layout, target)?,
+        Kind::Eagle { layer } => eagle::eagle(config, layer, target)?,
+        Kind::Eagle3 { layer } => eagle::eagle3(config, layer, weights, target)?,
+        Kind::Mtp(found) => mtp::in_folder(config, found, target)?,
         Kind::Block { .. } | Kind::Model if options.token_map.is_some() => return Err(no_token_map()),
         Kind::Block { dspark } => {
-            return Ok(DraftSpec::Block(block::read(&config, weights, target, dspark, options.draft_block_size)?));
+            return Ok(DraftSpec::Block(block::read(config, weights, target, dspark, options.draft_block_size)?));
         }
         Kind::Model if options.draft_block_size.is_none() => {
             return model::read(folder, weights, target).map(DraftSpec::Model);
@@ -180,3 +193,6 @@ fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: u
     });
     tokens.collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ mod dense;
 mod glm4_moe;
 mod gpt_oss;
 mod mimo;
+mod neutral;
 mod quantised;
 mod qwen3_5;
 mod qwen3_moe;
@@ -27,7 +28,8 @@ use crate::{
 
 pub(crate) use self::{
     config::{Config, FamilyAttention},
-    quantised::check_method as check_quantisation,
+    neutral::is_off,
+    quantised::check_draft as check_quantisation_of_draft,
     qwen3_moe::experts as qwen3_moe_experts,
     settings::{check as check_settings, check_activation, check_but_windows, check_fields},
 };
@@ -125,25 +127,46 @@ pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, Eng
     settings::check_fields(folder)?;
     let family = family(folder)?;
     let config = Config::new(folder, weights);
+    quantised::check(&config)?;
     settings::check(&config, family.reads)?;
     let spec = (family.target)(&config)?;
     unread::check(&config, family, &spec)?;
     quantised::warn(&config);
+    if config.has_another_head() {
+        tracing::warn!(
+            "{}: tie_word_embeddings is true, so the embedding is the head, and lm_head.weight, which differs from it, is \
+             not read: set it to false if the head should be read",
+            folder.path().display()
+        );
+    }
     Ok(spec)
 }
 
-/// The family of the MTP layer in a draft's folder, if it is stored as the decoder layer with this
-/// number, and the names of its tensors. Among families with the same layout, the folder's
-/// architecture decides.
-pub(crate) fn mtp_family(config: &Config<'_>, layer: usize) -> Option<(&'static MtpFamily, RecurrentTensorLayout)> {
+/// An MTP layer in a draft's folder.
+#[derive(Debug)]
+pub(crate) struct FoundMtp {
+    /// How its family stores it.
+    pub family: &'static MtpFamily,
+    /// Settings that its family reads ([`Family::reads`]).
+    pub reads: &'static [&'static str],
+    /// Names of its tensors.
+    pub layout: RecurrentTensorLayout,
+}
+
+/// The MTP layer in a draft's folder, if it is stored as the decoder layer with this number. Among
+/// families with the same layout, the folder's architecture decides.
+pub(crate) fn find_mtp(config: &Config<'_>, layer: usize) -> Option<FoundMtp> {
     let architecture = config.fields().architecture().unwrap_or_default();
     let of = |family: &&'static Family| {
         let mtp = family.mtp.as_ref()?;
         let layout = Some((mtp.layout)(layer)).filter(|layout| config.tensors.has(&layout.projection()))?;
-        Some((mtp, layout))
+        Some(FoundMtp { family: mtp, reads: family.reads, layout })
     };
     // `Glm4MoeForCausalLMNextN` is SGLang's name for the draft of `Glm4MoeForCausalLM`.
     let named = |family: &&&'static Family| family.architectures.iter().any(|name| architecture.starts_with(name));
     // Any family may follow: draft folders often name an architecture of their own.
     FAMILIES.iter().filter(named).chain(&FAMILIES).find_map(of)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,9 @@
 mod bounded;
 mod chat_template;
 mod difference;
+mod jinja2;
 mod python;
+mod python_values;
 mod special_tokens;
 mod stream;
 mod token;
@@ -122,6 +124,12 @@ impl Text {
     /// Whether a token is special, so that no ordinary text contains it.
     pub fn is_special(&self, token: u32) -> bool {
         self.tokenizer.get_added_vocabulary().get_added_tokens_decoder().get(&token).is_some_and(|one| one.special)
+    }
+
+    /// Whether decoding skips a token whatever is around it: it is special, and special tokens are
+    /// not shown, or the tokenizer does not have it.
+    fn skips(&self, token: u32, special: bool) -> bool {
+        (!special && self.is_special(token)) || self.tokenizer.id_to_token(token).is_none()
     }
 
     /// The special token with this text.

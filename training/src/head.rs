@@ -120,6 +120,8 @@ fn check_layer(layer: &LayerSpec) -> std::result::Result<(), TrainingError> {
         (AttentionSpec::Delta(_), _) => Err(unsupported("linear attention")),
         (AttentionSpec::Grouped(grouped), _) if grouped.output_gate => Err(unsupported("gated attention")),
         (AttentionSpec::Grouped(grouped), _) if grouped.sinks => Err(unsupported("attention sinks")),
+        // Block heads have the windows of their layers elsewhere, and are trained with them.
+        (AttentionSpec::Grouped(grouped), _) if grouped.window.is_some() => Err(unsupported("a window")),
         _ if layer.norms == NormWeights::LessOne => Err(unsupported("norms whose weights are stored less one")),
         (_, FfnSpec::Experts(_)) => Err(unsupported("experts")),
         (AttentionSpec::Grouped(_), FfnSpec::Dense(_)) => Ok(()),
@@ -225,7 +227,14 @@ mod tests {
 
     #[test]
     fn what_has_no_trainable_head_is_refused_by_name() {
-        let model = published("llama-3.1-8b").and_then(|shape| shape.target(Some(1))).expect("a published shape");
+        let shape = published("llama-3.1-8b").expect("a published shape");
+        let model = shape.target(Some(1)).expect("a target");
+        let head = DraftSpec::Recurrent(shape.draft(&model));
+        assert!(check(&head).is_ok());
+        assert!(
+            check(&head.with_window(64).expect("it can have one"))
+                .is_err_and(|error| error.to_string().contains("a window"))
+        );
         for (draft, name) in [
             (DraftSpec::Model(model), "a whole model (STANDALONE)"),
             (DraftSpec::Text(TextSpec::named("SUFFIX").expect("a rule")), "look-ups in texts (SUFFIX)"),

@@ -20,7 +20,7 @@ const SAMPLES: u64 = 16;
 pub(super) fn hash_folder(folder: &Path) -> Result<String, EngineError> {
     let mut hasher = blake3::Hasher::new();
     let mut files = vec![folder.join("config.json")];
-    files.extend(safetensors::files(folder)?);
+    files.extend(safetensors::files(folder)?.files);
     let mask = folder.join(mask_embedding::FILE);
     files.extend(mask.exists().then_some(mask));
     for path in files {

@@ -25,15 +25,33 @@ pub(super) struct SafetensorsHeader {
     pub bytes: BTreeMap<String, Range<usize>>,
 }
 
+/// The safetensors files of a folder, and which of them holds a tensor.
+#[derive(Debug, Default)]
+pub(super) struct Shards {
+    /// The files.
+    pub files: Vec<PathBuf>,
+    /// The name of the file of each tensor, if there is an index.
+    named: BTreeMap<String, String>,
+}
+
+impl Shards {
+    /// Whether the index says that a tensor of this file is to be read from another file.
+    pub fn is_elsewhere(&self, tensor: &str, file: &Path) -> bool {
+        let name = file.file_name().and_then(|name| name.to_str());
+        self.named.get(tensor).is_some_and(|named| Some(named.as_str()) != name)
+    }
+}
+
 /// The safetensors files of a folder: the single file, else the shards that the index names, else
 /// whatever safetensors files exist (some heads are published under other names).
 ///
 /// # Errors
 /// When there are none, or the index is invalid.
-pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
+pub(super) fn files(folder: &Path) -> Result<Shards, EngineError> {
+    let without_index = |files| Ok(Shards { files, named: BTreeMap::new() });
     let single = folder.join("model.safetensors");
     if single.exists() {
-        return Ok(vec![single]);
+        return without_index(vec![single]);
     }
     let index = folder.join("model.safetensors.index.json");
     if index.exists() {
@@ -41,7 +59,7 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
     }
     let others = unnamed(folder)?;
     if !others.is_empty() {
-        return Ok(others);
+        return without_index(others);
     }
     if folder.join("pytorch_model.bin").exists() || folder.join("pytorch_model.bin.index.json").exists() {
         return Err(EngineError::Unsupported {
@@ -132,7 +150,7 @@ fn length(path: &Path, bytes: &[u8], size: u64) -> Result<usize, EngineError> {
     Ok(length as usize)
 }
 
-fn named_by(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, EngineError> {
+fn named_by(folder: &Path, index: &Path) -> Result<Shards, EngineError> {
     let malformed = |reason: String| EngineError::Malformed { path: index.to_owned(), reason };
     let named =
         TensorIndex::parse(&read_text(index)?).map_err(|error| malformed(format!("not a valid index: {error}")))?;
@@ -140,7 +158,8 @@ fn named_by(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, EngineError> {
     if names.is_empty() || names.len() > MOST_SHARDS {
         return Err(malformed(format!("names {} shards, expected 1 to {MOST_SHARDS}", names.len())));
     }
-    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+    let files = names.into_iter().map(|name| folder.join(name)).collect();
+    Ok(Shards { files, named: named.shards })
 }
 
 fn unnamed(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {

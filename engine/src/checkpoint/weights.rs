@@ -15,7 +15,7 @@ use super::{
     mask_embedding::{self, MaskEmbedding},
     packed::{self, Every},
     read::open,
-    safetensors,
+    safetensors::{self, Shards},
 };
 use crate::{error::EngineError, spec::MASK_EMBEDDING};
 
@@ -66,8 +66,9 @@ impl Weights {
     /// When a file is missing, truncated, or not a safetensors file.
     pub fn open(folder: &Path) -> Result<Self, EngineError> {
         let mut weights = Self { folder: folder.to_owned(), files: Vec::new(), tensors: BTreeMap::new() };
-        for path in safetensors::files(folder)? {
-            weights.add(&path)?;
+        let shards = safetensors::files(folder)?;
+        for path in &shards.files {
+            weights.add(path, &shards)?;
         }
         // Some quantisers write MTP layers to a separate file and omit it from the index.
         let extra = folder.join(MTP_FILE);
@@ -138,11 +139,14 @@ impl Weights {
         }
     }
 
-    fn add(&mut self, path: &Path) -> Result<(), EngineError> {
+    /// Adds the tensors of a file, except those that the index places in another one: some
+    /// exporters leave a tensor in two shards.
+    fn add(&mut self, path: &Path, shards: &Shards) -> Result<(), EngineError> {
         open(path)?;
         let file = MappedFile::open(path).map_err(|source| EngineError::Read { path: path.to_owned(), source })?;
+        let tensors = safetensors::header(path, &file, file.len() as u64)?.tensors();
         for (name, TensorHeader { dtype, shape }, bytes) in
-            safetensors::header(path, &file, file.len() as u64)?.tensors()
+            tensors.filter(|(name, ..)| !shards.is_elsewhere(name, path))
         {
             let tensor = Tensor { file: self.files.len(), dtype, shape, bytes, rows: None };
             for (name, tensor) in experts_apart(renamed(name), tensor) {
@@ -162,7 +166,7 @@ impl Weights {
     /// Adds the tensors of a file outside the index, except those that already exist.
     fn add_missing(&mut self, path: &Path) -> Result<(), EngineError> {
         let mut others = Self { folder: self.folder.clone(), files: Vec::new(), tensors: BTreeMap::new() };
-        others.add(path)?;
+        others.add(path, &Shards::default())?;
         for (name, tensor) in others.tensors {
             self.tensors.entry(name).or_insert(Tensor { file: self.files.len(), ..tensor });
         }

@@ -122,21 +122,50 @@ fn features(
             "num_target_layers is {trained}, but this target has {count} layers: the head is for another target"
         )));
     }
-    let ids = match settings.counts("target_layer_ids")? {
-        Some(ids) => ids,
-        None => default_layers(layers, count).ok_or_else(|| {
+    let at = captured(config, settings, layers, count)?;
+    let fc = LinearSpec { bias: config.tensors.has("fc.bias") };
+    Ok(CapturedFeatures { at, width, norms: CaptureNorms::default(), fc: Some(fc) })
+}
+
+/// The layers before which the target's stream is captured. `target_layer_ids` name the layers
+/// after which it is; the lists of the speculators library, under either name, the layers before
+/// which.
+fn captured(
+    config: &Config<'_>,
+    settings: BlockSettings<'_>,
+    layers: usize,
+    count: usize,
+) -> Result<Vec<usize>, EngineError> {
+    const ENTRIES: [&str; 2] = ["aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids"];
+    let outputs = settings.counts("target_layer_ids")?;
+    let outputs = outputs.map(|ids| ("target_layer_ids", ids.iter().map(|id| id.saturating_add(1)).collect()));
+    let mut found: Vec<(&str, Vec<usize>)> = outputs.into_iter().collect();
+    for name in ENTRIES {
+        found.extend(settings.counts(name)?.map(|ids| (name, ids)));
+    }
+    let Some((name, at)) = found.first().cloned() else {
+        if let Some(kind) = &config.fields().speculators_model_type {
+            return Err(config.malformed(format!(
+                "a head of the speculators library ({kind}) without aux_hidden_state_layer_ids: add the layers that it reads, \
+                 since those of the library are no defaults"
+            )));
+        }
+        return default_layers(layers, count).map(|ids| ids.iter().map(|id| id + 1).collect()).ok_or_else(|| {
             config.malformed(format!("a target of {count} layers has no default target_layer_ids: add them"))
-        })?,
+        });
     };
-    if ids.is_empty() || ids.iter().any(|id| *id >= count) {
+    if let Some((other, _)) = found.iter().find(|(_, places)| *places != at) {
         return Err(config.malformed(format!(
-            "target_layer_ids {ids:?}: expected ids of layers from 0 to {}",
-            count.saturating_sub(1)
+            "{name} and {other} name different layers (an id in target_layer_ids is one less than elsewhere): make them equal"
         )));
     }
-    let fc = LinearSpec { bias: config.tensors.has("fc.bias") };
-    let at = ids.iter().map(|id| id + 1).collect();
-    Ok(CapturedFeatures { at, width, norms: CaptureNorms::default(), fc: Some(fc) })
+    if at.is_empty() || at.iter().any(|place| *place > count) {
+        let least = usize::from(name == "target_layer_ids");
+        let ids: Vec<usize> = at.iter().map(|place| place - least).collect();
+        let last = count - least.min(count);
+        return Err(config.malformed(format!("{name} {ids:?}: expected ids of layers from 0 to {last}")));
+    }
+    Ok(at)
 }
 
 /// Rows of its block.
@@ -245,7 +274,8 @@ fn confidence(
 
 /// Checks all tensors, and refuses those that nothing reads: a sign of another kind of head.
 fn check_tensors(config: &Config<'_>, spec: &BlockSpec, vocabulary: usize) -> Result<(), EngineError> {
-    const UNUSED: [&str; 3] = ["rotary_emb.inv_freq", "d2t", "t2d"];
+    // Heads of the speculators library may contain parts of the target, which vLLM skips too.
+    const UNUSED: [&str; 5] = ["rotary_emb.inv_freq", "d2t", "t2d", "verifier_norm.weight", "verifier_lm_head.weight"];
     let tensors = spec.tensors(vocabulary);
     let plain = |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned();
     let mut read = BTreeSet::new();

@@ -9,8 +9,7 @@ use super::DraftTarget;
 use crate::{
     checkpoint::Folder,
     error::EngineError,
-    families::{Config, MtpFamily, mtp_family},
-    spec::RecurrentTensorLayout,
+    families::{Config, FoundMtp, find_mtp},
 };
 
 /// A kind of draft, and the location of its layer.
@@ -34,12 +33,7 @@ pub enum Kind {
     /// A whole model.
     Model,
     /// A multi-token-prediction layer.
-    Mtp {
-        /// Its family.
-        family: &'static MtpFamily,
-        /// Names of its tensors.
-        layout: RecurrentTensorLayout,
-    },
+    Mtp(FoundMtp),
 }
 
 /// The kind of a draft that was recognised by its tensors. Kinds that this engine does not run are
@@ -50,13 +44,18 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>, head: Option<&DraftHea
         Some(DraftHead::Eagle { layer }) => Ok(Kind::Eagle { layer: layer.ok_or_else(without_layer)? }),
         Some(DraftHead::Eagle3 { layer }) => Ok(Kind::Eagle3 { layer: layer.ok_or_else(without_layer)? }),
         Some(DraftHead::Block { dspark }) => Ok(Kind::Block { dspark: *dspark }),
+        // Their names are those of MiMo, but not what they mean.
+        Some(DraftHead::Mtp(_)) if config.fields().speculators_model_type.as_deref() == Some("mtp") => Err(config
+            .unsupported(
+                "an MTP layer in the layout of the speculators library (speculators_model_type = mtp)",
+                SUPPORTED,
+            )),
         Some(DraftHead::Mtp(layout)) => {
             let layer = if let MtpLayout::Layer(layer) = layout { *layer } else { target.spec.layers.len() };
-            let (family, layout) = mtp_family(config, layer).ok_or_else(|| match layout {
+            find_mtp(config, layer).map(Kind::Mtp).ok_or_else(|| match layout {
                 MtpLayout::Qwen => config.unsupported("an MTP layer in Qwen's layout (mtp.fc)", SUPPORTED),
                 _ => without_layer(),
-            })?;
-            Ok(Kind::Mtp { family, layout })
+            })
         }
         Some(DraftHead::Variant { name, sign, .. }) => Err(config.unsupported(
             format!("a {name} head (judging by {sign})"),

@@ -6,8 +6,8 @@ use crate::{
     error::EngineError,
     families::{self, Config, FamilyAttention},
     spec::{
-        AttentionSpec, CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, Feedback, Join,
-        LayerFormats, LayerSpec, LinearSpec, NormWeights, RecurrentSpec, RecurrentTensorLayout, VocabularySource,
+        AttentionSpec, CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, Feedback, GroupedQuery,
+        Join, LayerFormats, LayerSpec, LinearSpec, NormWeights, RecurrentSpec, RecurrentTensorLayout, VocabularySource,
     },
 };
 
@@ -27,8 +27,8 @@ pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Resul
         source: DraftSource::Folder,
         tensors: RecurrentTensorLayout::Eagle { layer: layer.to_owned() },
         features: Features::Final,
-        // The key `bias` defaults to true; a checkpoint that has the tensor has a bias.
-        join: Join::Linear { bias: config.tensors.has("fc.bias") || config.fields().bias.unwrap_or(true) },
+        // Some heads have neither the tensor nor the key `bias`, which SGLang takes for true.
+        join: Join::Linear { bias: config.tensors.has("fc.bias") || config.fields().bias == Some(true) },
         layer: decoder_layer(config, layer, hidden)?,
         feedback: Feedback::Output,
         embedding: EmbeddingSource::Target,
@@ -110,13 +110,42 @@ fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<Laye
         epsilon: config.epsilon()?,
         input_norm: false,
         norms: NormWeights::Whole,
-        attention: AttentionSpec::Grouped(config.attention(prefix, FamilyAttention::BY_TENSORS, input)?),
+        attention: AttentionSpec::Grouped(GroupedQuery {
+            window: window(config)?,
+            ..config.attention(prefix, FamilyAttention::BY_TENSORS, input)?
+        }),
         ffn: match config.tensors.has(&format!("{prefix}.mlp.gate.weight")) {
             true => config.experts(prefix, &families::qwen3_moe_experts(config)?)?,
             false => config.dense(prefix)?,
         },
         formats: LayerFormats::default(),
     })
+}
+
+/// The window of its layer, if `layer_types` describes this layer: a list for more layers is one of
+/// the target's settings.
+fn window(config: &Config<'_>) -> Result<Option<usize>, EngineError> {
+    let fields = config.fields();
+    match fields.layer_types.as_deref() {
+        None | Some([]) => Ok(None),
+        Some([kind]) => match kind.as_str() {
+            "full_attention" => Ok(None),
+            "sliding_attention" if fields.use_sliding_window == Some(false) => Ok(None),
+            "sliding_attention" => config.size(fields.sliding_window, "sliding_window").map(Some),
+            other => Err(config
+                .unsupported(format!("a layer of type {other}"), "supported are full_attention and sliding_attention")),
+        },
+        Some(types) => {
+            if fields.sliding_window.is_some() && types.iter().any(|kind| kind == "sliding_attention") {
+                tracing::warn!(
+                    "{}: layer_types lists {} layers and the head has one: it is ignored, and the layer sees all tokens",
+                    config.folder().path().display(),
+                    types.len()
+                );
+            }
+            Ok(None)
+        }
+    }
 }
 
 fn check_one_layer(config: &Config<'_>) -> Result<(), EngineError> {

@@ -8,7 +8,7 @@
 use super::DraftTarget;
 use crate::{
     error::EngineError,
-    families::{self, Config, MtpFamily},
+    families::{self, Config, FoundMtp, MtpFamily},
     spec::{DraftSource, EmbeddingSource, Features, Feedback, RecurrentSpec, RecurrentTensorLayout, VocabularySource},
 };
 
@@ -35,14 +35,9 @@ pub fn from_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Recur
 }
 
 /// The MTP layer in a separate folder, or in a copy of the whole target.
-pub fn in_folder(
-    config: &Config<'_>,
-    family: &MtpFamily,
-    layout: RecurrentTensorLayout,
-    target: DraftTarget<'_>,
-) -> Result<RecurrentSpec, EngineError> {
-    let reads = families::family(config.folder()).map_or(&[][..], |family| family.reads);
-    families::check_settings(config, reads)?;
+pub fn in_folder(config: &Config<'_>, found: FoundMtp, target: DraftTarget<'_>) -> Result<RecurrentSpec, EngineError> {
+    // The folder may have a class that no target has, so the class says nothing about its settings.
+    families::check_settings(config, found.reads)?;
     let hidden = config.hidden()?;
     if hidden != target.spec.hidden {
         let expected = target.spec.hidden;
@@ -50,7 +45,7 @@ pub fn in_folder(
             config.malformed(format!("hidden_size is {hidden}, but the target's is {expected}: they must be equal"))
         );
     }
-    read(config, family, layout, DraftSource::Folder, target)
+    read(config, found.family, found.layout, DraftSource::Folder, target)
 }
 
 fn read(

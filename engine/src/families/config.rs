@@ -86,7 +86,7 @@ impl<'a> Config<'a> {
 
     /// Added to mean squares in norms.
     pub fn epsilon(&self) -> Result<f32, EngineError> {
-        match self.fields().rms_norm_eps.unwrap_or(1e-6) {
+        match self.fields().norm_epsilon() {
             epsilon if (0.0..=1.0).contains(&epsilon) => Ok(epsilon as f32),
             epsilon => Err(self.malformed(format!("rms_norm_eps is {epsilon}, expected a number from 0 to 1"))),
         }
@@ -119,6 +119,15 @@ impl<'a> Config<'a> {
             epsilon: self.epsilon()?,
             layers: (0..layers).map(layer).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Whether the head is the embedding according to config.json, although the checkpoint has a
+    /// head that is not a copy of it.
+    pub fn has_another_head(&self) -> bool {
+        const EMBEDDING: &str = "model.embed_tokens.weight";
+        const HEAD: &str = "lm_head.weight";
+        let tied = self.fields().tie_word_embeddings == Some(true);
+        tied && self.tensors.has(HEAD) && !self.tensors.is_copy(HEAD, EMBEDDING)
     }
 
     /// Experts of a layer. The number in the file is trusted only if the router has this number of

@@ -11,6 +11,7 @@ use super::Config;
 use crate::{
     checkpoint::{is_input_scale, is_unused_scale},
     error::EngineError,
+    spec::DraftSpec,
 };
 
 /// Side length of the blocks that share a scale.
@@ -28,12 +29,40 @@ pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
     check_stored(config)
 }
 
-/// Refuses unsupported quantised weights. For draft heads this is the only check, since their
-/// config.json is often copied from a target's.
+/// Checks what config.json declares about a draft that has been read. It is often copied from the
+/// target's, so tensors that are stored plainly make it a warning.
 ///
 /// # Errors
-/// An error with the method, its file and its key.
-pub fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
+/// The error of reading the draft; or, where a tensor is missing or packed, that of the declared
+/// method.
+pub fn check_draft(
+    config: &Config<'_>,
+    draft: Result<DraftSpec, EngineError>,
+    vocabulary: usize,
+) -> Result<DraftSpec, EngineError> {
+    let declared = check_method(config);
+    let is_plain = |draft: &DraftSpec| {
+        let tensors = draft.tensors(vocabulary);
+        tensors.iter().filter(|tensor| tensor.shape.len() > 1).all(|tensor| config.tensors.is_plain(&tensor.name))
+    };
+    match (declared, draft) {
+        (Err(declared), Ok(draft)) if is_plain(&draft) => {
+            tracing::warn!("{declared}: ignored, since the tensors of the draft are not stored so");
+            Ok(draft)
+        }
+        (Err(declared), Ok(_)) => Err(declared),
+        (Err(declared), Err(_)) if config.tensors.all().any(is_packed) => Err(declared),
+        (_, draft) => draft,
+    }
+}
+
+/// Whether a tensor is part of a quantised matrix in a format that is not supported.
+fn is_packed(name: &str) -> bool {
+    [".qweight", ".weight_packed", ".weight_scale_2", "_blocks"].iter().any(|end| name.ends_with(end))
+}
+
+/// Refuses unsupported quantised weights.
+fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
     check_file_next_to(config)?;
     let Some(settings) = config.fields().quantization_config.as_ref().filter(|value| !value.is_null()) else {
         return Ok(());
@@ -47,16 +76,21 @@ pub fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
         Some("fp8" | "fbgemm_fp8") => check_blocks(settings, &refused)?,
         Some("mxfp4") if config.fields().architecture() == Some("GptOssForCausalLM") => {}
         Some("compressed-tensors") => check_groups(settings, &refused)?,
-        Some("modelopt" | "modelopt_fp8") => {
-            match settings.get("quant_algo").or(settings.pointer("/quantization/quant_algo")) {
-                None => {}
-                Some(algorithm) if algorithm.as_str().is_some_and(|name| name.eq_ignore_ascii_case("fp8")) => {}
-                Some(other) => return Err(refused("quant_algo", other)),
-            }
-        }
+        Some("modelopt" | "modelopt_fp8") => match algorithm(settings) {
+            None => {}
+            Some(algorithm) if algorithm.as_str().is_some_and(|name| name.eq_ignore_ascii_case("fp8")) => {}
+            Some(other) => return Err(refused("quant_algo", other)),
+        },
         _ => return Err(refused("quant_method", method)),
     }
     Ok(())
+}
+
+/// ModelOpt's name of the format of weights, in either place; `None` if they are not quantised, as
+/// where only the cache is.
+fn algorithm(settings: &Json) -> Option<&Json> {
+    let places = [settings.get("quant_algo"), settings.pointer("/quantization/quant_algo")];
+    places.into_iter().flatten().find(|algorithm| !algorithm.is_null())
 }
 
 /// Warns about settings of a quantised checkpoint that are ignored.
@@ -89,6 +123,7 @@ fn check_groups(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -
     if !matches!(format, Json::Null) && !matches!(format.as_str(), Some("float-quantized" | "naive-quantized")) {
         return Err(refused("format", format));
     }
+    check_transforms(settings, refused)?;
     for (name, group) in settings.get("config_groups").and_then(Json::as_object).into_iter().flatten() {
         let key = |of: &str| format!("config_groups.{name}.weights.{of}");
         let weights = group.get("weights").unwrap_or(&Json::Null);
@@ -104,6 +139,21 @@ fn check_groups(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -
         }
         if field("symmetric").as_bool() == Some(false) {
             return Err(refused(&key("symmetric"), field("symmetric")));
+        }
+    }
+    Ok(())
+}
+
+/// Rotations of weights are part of the stored weights; those of activations happen while the model
+/// runs, which is not implemented.
+fn check_transforms(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -> Result<(), EngineError> {
+    let groups = settings.pointer("/transform_config/config_groups").and_then(Json::as_object);
+    for (name, group) in groups.into_iter().flatten() {
+        for applied in group.get("apply").and_then(Json::as_array).into_iter().flatten() {
+            let location = applied.get("location").unwrap_or(&Json::Null);
+            if !location.as_str().is_some_and(|location| location.starts_with("weight_")) {
+                return Err(refused(&format!("transform_config.config_groups.{name}.apply.location"), location));
+            }
         }
     }
     Ok(())
@@ -128,8 +178,13 @@ fn check_file_next_to(config: &Config<'_>) -> Result<(), EngineError> {
 
 /// Refuses a config.json that declares quantised weights while no tensor is quantised.
 fn check_stored(config: &Config<'_>) -> Result<(), EngineError> {
-    let says = config.fields().quantization_config.as_ref().is_some_and(|value| !value.is_null());
-    if !says || config.tensors.has_fp8() || config.tensors.has_mxfp4() {
+    let settings = config.fields().quantization_config.as_ref().filter(|value| !value.is_null());
+    let says_plain = |settings: &Json| {
+        let method = settings.get("quant_method").and_then(Json::as_str);
+        let states = ["/quant_algo", "/quantization/quant_algo"].iter().any(|at| settings.pointer(at).is_some());
+        method.is_some_and(|method| method.starts_with("modelopt")) && states && algorithm(settings).is_none()
+    };
+    if settings.is_none_or(says_plain) || config.tensors.has_fp8() || config.tensors.has_mxfp4() {
         return Ok(());
     }
     Err(config.malformed(

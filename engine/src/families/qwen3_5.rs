@@ -76,11 +76,11 @@ fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
 }
 
 /// Which layers are linear attention: as listed, or else all but every
-/// `full_attention_interval`-th.
+/// `full_attention_interval`-th, by default every fourth.
 fn linear_layers(config: &Config<'_>) -> Result<Vec<bool>, EngineError> {
     let layers = config.size(config.fields().num_hidden_layers, "num_hidden_layers")?;
     let Some(kinds) = &config.fields().layer_types else {
-        let interval = number(config, "full_attention_interval")?;
+        let interval = config.size(config.fields().full_attention_interval(), "full_attention_interval")?;
         return Ok((1..=layers).map(|layer| !layer.is_multiple_of(interval)).collect());
     };
     if kinds.len() != layers {

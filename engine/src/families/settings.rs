@@ -12,22 +12,15 @@
 //! A new setting that no list contains usually comes with tensors that nothing reads, which
 //! [`unread`](super::unread) refuses.
 
-use serde_json::Value as Json;
-
-use super::{Config, config::malformed_config, quantised};
+use super::{
+    Config,
+    config::malformed_config,
+    neutral::{Neutral, is_off},
+};
 use crate::{
     checkpoint::{Folder, warn_skipped},
     error::EngineError,
 };
-
-/// The value of a setting that, like its absence, has no effect.
-#[derive(Clone, Copy, Debug)]
-enum Neutral {
-    /// False, zero, null or an empty list.
-    Off,
-    /// A factor of one.
-    One,
-}
 
 /// Settings that are not read, grouped by what they change.
 const SETTINGS: &[(&str, Neutral)] = &[
@@ -80,8 +73,9 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("compression_config", Neutral::Off),
 ];
 
-/// Settings of rotary embeddings that are not read.
-const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved", "interleaved", "short_factor", "long_factor"];
+/// Settings of rotary embeddings that only some families read. Unknown ones are refused where the
+/// embedding is read ([`rope`](super::rope)).
+const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved"];
 
 /// Fields that do not change what a model computes: if one has the wrong type it is a warning. With
 /// another field it is an error, since it would otherwise count as absent.
@@ -107,7 +101,6 @@ pub fn check(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
 pub fn check_but_windows(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
     check_activation(config)?;
     let fields = config.fields();
-    quantised::check(config)?;
     for (name, neutral) in SETTINGS.iter().filter(|(name, _)| !reads.contains(name)) {
         if let Some(value) = fields.other.get(*name).filter(|value| !neutral.is(value)) {
             return Err(config.unsupported(
@@ -116,9 +109,9 @@ pub fn check_but_windows(config: &Config<'_>, reads: &[&str]) -> Result<(), Engi
             ));
         }
     }
-    let rope = fields.rope_parameters.as_ref().or(fields.rope_scaling.as_ref());
+    let rope = fields.rope();
     for name in ROPE_SETTINGS.iter().filter(|name| !reads.contains(name)) {
-        if let Some(value) = rope.and_then(|rope| rope.other.get(*name)).filter(|value| !Neutral::Off.is(value)) {
+        if let Some(value) = rope.other.get(*name).filter(|value| !is_off(value)) {
             return Err(config.unsupported(
                 format!("{name} = {value} in the parameters of the rotary embedding"),
                 "supported: default, linear, llama3 and yarn as published for text",
@@ -191,18 +184,4 @@ fn check_windows(config: &Config<'_>) -> Result<(), EngineError> {
         return Err(config.unsupported(format!("layers of type {kind}"), "only full_attention is supported"));
     }
     Ok(())
-}
-
-impl Neutral {
-    fn is(self, value: &Json) -> bool {
-        match (self, value) {
-            (_, Json::Null | Json::Bool(false)) => true,
-            (_, Json::Array(values)) => values.is_empty(),
-            (Self::Off, Json::Number(number)) => number.as_f64() == Some(0.0),
-            (Self::One, Json::Number(number)) => number.as_f64() == Some(1.0),
-            // Names of the standard choices.
-            (_, Json::String(name)) => matches!(name.as_str(), "rope" | "rotary" | "rms_norm" | "rmsnorm" | "none"),
-            _ => false,
-        }
-    }
 }

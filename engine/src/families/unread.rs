@@ -9,7 +9,7 @@ use crate::{
     spec::TargetSpec,
 };
 
-/// Tensors of layers in some exports that contain no information.
+/// Ends of the names of tensors of layers in some exports that contain no information.
 const IGNORED: [&str; 2] = ["rotary_emb.inv_freq", "self_attn.masked_bias"];
 
 /// Refuses tensors of decoder layers, of the final norm, of embedding or head that the spec does
@@ -36,7 +36,7 @@ pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<
         };
         match number.parse::<usize>() {
             Ok(number) if is_mtp(config, family, layers, number) => {}
-            Ok(number) if number < layers && IGNORED.contains(&rest) => {}
+            Ok(number) if number < layers && IGNORED.iter().any(|end| rest.ends_with(end)) => {}
             Ok(number) if number < layers => return Err(not_read(config, name)),
             _ => {
                 return Err(config.malformed(format!(

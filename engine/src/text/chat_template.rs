@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use serde::{Deserialize, Serialize};
 
-use super::{python, special_tokens::TokenizerConfig};
+use super::{jinja2, python, python_values::printed, special_tokens::TokenizerConfig};
 use crate::{checkpoint::Folder, error::EngineError};
 
 /// Maximum number of steps of a template: templates come from outside, and must terminate.
@@ -84,13 +84,14 @@ impl ChatTemplate {
         let ChatOptions { variables, tools, add_generation_prompt, continue_final_message } = options;
         let mut values: BTreeMap<&str, Value> = ["bos_token", "eos_token"].map(|name| (name, Value::from(""))).into();
         values.extend(self.special_tokens.iter().map(|(name, text)| (*name, Value::from(text))));
-        values.extend(variables.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value))));
+        let outside = |value: Value| printed(&value);
+        values.extend(variables.iter().map(|(name, value)| (name.as_str(), outside(Value::from_serialize(value)))));
         values.extend([
-            ("messages", Value::from_serialize(messages)),
+            ("messages", outside(Value::from_serialize(messages))),
             ("add_generation_prompt", (*add_generation_prompt).into()),
             // Omitted values are none, as in transformers, instead of undefined: templates test for
             // either.
-            ("tools", if tools.is_empty() { ().into() } else { Value::from_serialize(tools) }),
+            ("tools", if tools.is_empty() { ().into() } else { outside(Value::from_serialize(tools)) }),
             ("documents", ().into()),
         ]);
         let rendered = self.environment.get_template("chat").and_then(|template| template.render(Value::from(values)));
@@ -109,12 +110,11 @@ impl ChatTemplate {
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        jinja2::add(&mut environment);
         environment.add_function("raise_exception", |reason: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, reason))
         });
         environment.add_function("strftime_now", |format: &str| python::strftime_now(format));
-        environment.add_filter("tojson", python::to_json);
         environment.add_template_owned("chat", without_generation_tags(source))?;
         Ok(Self { source: source.to_owned(), environment, special_tokens })
     }
@@ -246,6 +246,24 @@ mod tests {
         let options = ChatOptions { tools, ..ChatOptions::default() };
         let none: [ChatMessage; 0] = [];
         assert_eq!(template.render(&none, &options).ok().as_deref(), Some("look"));
+    }
+
+    #[test]
+    fn lists_and_maps_print_as_in_python() {
+        let tools = r#"{"given": [{"name": "look", "strict": true, "default": null}]}"#;
+        let printed = "[{'name': 'look', 'strict': True, 'default': None}]";
+        for source in ["{{ given }}", "{{ '' ~ given }}", "{{ given | string }}", "[{{ given | join }}]"] {
+            check_with(tools, source, Ok(printed));
+        }
+        check_with(tools, "{{ given | tojson }}", Ok(r#"[{"name": "look", "strict": true, "default": null}]"#));
+        check_with(tools, "{{ given[0].items() | list | length }}{{ given[0].get('name') }}", Ok("3look"));
+        check_with(tools, "{% if given == [{'name': 'look', 'strict': true, 'default': none}] %}y{% endif %}", Ok("y"));
+        check("{{ messages[0] }}", Ok("{'role': 'user', 'content': ' hi '}"));
+    }
+
+    #[test]
+    fn conversations_without_tools_render_where_templates_ask_whether_tools_can_be_counted() {
+        check("{% if tools is iterable and tools | length > 0 %}tools{% endif %}none", Ok("none"));
     }
 
     #[test]

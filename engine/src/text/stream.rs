@@ -58,12 +58,17 @@ impl TextStream {
     /// Adds a token.
     pub fn push(&mut self, token: u32) -> Grown {
         let Some(text) = &self.text else { return Grown::default() };
+        if text.skips(token, self.special) {
+            return Grown::default();
+        }
         self.tokens.push(token);
         let new = self.unread(text);
         // A replacement character at the end means that bytes of a character are still missing.
-        // Waiting is limited: no character has more bytes than this, and waiting longer would
-        // decode ever more tokens again and again.
-        if new.ends_with('\u{FFFD}') && self.tokens.len() - self.read < LONGEST_CHARACTER {
+        // Without text the token cannot be the only context of the next one, which some decoders
+        // would take for the first and strip of its space. Waiting is limited: no character has
+        // more bytes than this, and waiting longer would decode ever more tokens again and again.
+        let is_open = new.is_empty() || new.ends_with('\u{FFFD}');
+        if is_open && self.tokens.len() - self.read < LONGEST_CHARACTER {
             return Grown::default();
         }
         self.held.push_str(&new);
@@ -161,6 +166,41 @@ mod tests {
         assert_eq!((pieces.concat().as_str(), stopped), (text, None));
         assert!(pieces.iter().all(|piece| !piece.contains('\u{FFFD}')));
         assert!(pieces.len() > 20, "byte tokens make many pieces: {pieces:?}");
+    }
+
+    #[test]
+    fn a_space_after_a_token_without_text_is_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let word = |id: usize, text: &str| format!("\"{text}\": {id}");
+        let words = ["<unk>", "</s>", "\u{2581}one", "\u{2581}two", "\u{2581}", "."];
+        let words = words.iter().enumerate().map(|(id, text)| word(id, text)).collect::<Vec<_>>().join(", ");
+        let metaspace = r#"{"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": true}"#;
+        // Llama 2's.
+        let strip = r#"{"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}"#;
+        for decoder in [metaspace, strip] {
+            let tokenizer = format!(
+                r#"{{"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+                    "post_processor": null, "decoder": {decoder},
+                    "added_tokens": [{{"id": 1, "content": "</s>", "single_word": false, "lstrip": false,
+                        "rstrip": false, "normalized": false, "special": true}}],
+                    "model": {{"type": "WordLevel", "vocab": {{{words}}}, "unk_token": "<unk>"}}}}"#
+            );
+            std::fs::write(folder.path().join("config.json"), "{}").expect("a file");
+            std::fs::write(folder.path().join("tokenizer.json"), tokenizer).expect("a file");
+            let folder = Folder::open(folder.path()).expect("a folder");
+            let text = Text::open(&folder).expect("a tokenizer").expect("there is one");
+            for tokens in [&[2, 1, 3, 5][..], &[2, 99, 3, 1, 1, 3], &[4, 3, 1, 2], &[1, 2, 3]] {
+                let mut stream = TextStream::new(Some(text.clone()), Vec::new());
+                let shown: String = tokens.iter().map(|token| stream.push(*token).text).collect();
+                assert_eq!(shown + &stream.finish(), text.decode(tokens), "{tokens:?} {decoder}");
+            }
+            let endless = std::iter::repeat_n(1, 64).chain([3]);
+            let mut stream = TextStream::new(Some(text), Vec::new());
+            let shown: String = [2].into_iter().chain(endless).map(|token| stream.push(token).text).collect();
+            assert_eq!(shown, "one two");
+        }
     }
 
     #[test]

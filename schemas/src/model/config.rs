@@ -52,23 +52,24 @@ pub struct ModelConfig {
     pub torch_dtype: Option<String>,
     /// Weight dtype, newer name.
     pub dtype: Option<String>,
-    /// Whether the LM head shares the weights of the embedding.
+    /// Whether the LM head shares the weights of the embedding. Of a wrapper's two settings the
+    /// outer one counts, as in transformers.
     pub tie_word_embeddings: Option<bool>,
     /// Epsilon of RMSNorm.
     pub rms_norm_eps: Option<f64>,
     /// Activation of the feed-forward layer.
     pub hidden_act: Option<String>,
-    /// Base of the rotary embedding; absent means 10000.
+    /// Base of the rotary embedding; see [`rope_base`](Self::rope_base).
     pub rope_theta: Option<f64>,
-    /// Scaling of the rotary embedding, older name.
+    /// Scaling of the rotary embedding, older name. Read it with [`rope`](Self::rope).
     pub rope_scaling: Option<RopeParameters>,
-    /// Theta and scaling together, newer name (transformers 5).
+    /// Theta and scaling together, newer name (transformers 5). Read it with [`rope`](Self::rope).
     pub rope_parameters: Option<RopeParameters>,
     /// Bias on q, k, v (and o).
     pub attention_bias: Option<bool>,
     /// Bias on the feed-forward layers.
     pub mlp_bias: Option<bool>,
-    /// EAGLE-1/2: bias on fc; absent means true.
+    /// EAGLE-1/2: bias on fc; absent means that the tensors decide.
     pub bias: Option<bool>,
     /// Window of sliding attention.
     pub sliding_window: Option<usize>,
@@ -157,6 +158,12 @@ pub struct ModelConfig {
     pub is_causal: Option<bool>,
     /// The algorithm of a draft written by the speculators library, which uses a separate layout.
     pub speculators_model_type: Option<String>,
+    /// Speculators: layers on whose **entry** the stream is captured for a block draft, one more
+    /// than `target_layer_ids`.
+    pub aux_hidden_state_layer_ids: Option<Vec<usize>>,
+    /// Speculators: names of the fields outside `transformer_layer_config`.
+    #[serde(skip)]
+    pub speculators_fields: Vec<String>,
     /// Beginning-of-text token.
     #[serde(deserialize_with = "lenient::one_or_several")]
     pub bos_token_id: Vec<u32>,
@@ -195,8 +202,10 @@ pub struct RopeParameters {
     pub beta_fast: Option<f64>,
     /// yarn.
     pub beta_slow: Option<f64>,
-    /// yarn.
+    /// yarn: the scale of queries and keys, instead of the one that follows from `factor`.
     pub attention_factor: Option<f64>,
+    /// yarn: multiplies the scale that follows from `factor` (vLLM, SGLang).
+    pub attn_factor: Option<f64>,
     /// yarn.
     pub mscale: Option<f64>,
     /// yarn.
@@ -261,12 +270,19 @@ impl ModelConfig {
         }
         let mut object = json_object(text)?;
         let mut unread = Vec::new();
+        let nested = ["text_config", "transformer_layer_config"];
+        let speculators = object.contains_key("speculators_model_type");
+        let fields = object.keys().filter(|key| speculators && !nested.contains(&key.as_str()));
+        let speculators_fields = fields.cloned().collect();
         // Multimodal wrappers nest the language model, and speculators the layer of a head. Nested
-        // fields override the outer ones, but the outer class is the one that runs.
-        for name in ["text_config", "transformer_layer_config"] {
+        // fields override the outer ones, but the outer class is the one that runs, and it decides
+        // whether its head is tied.
+        for name in nested {
+            let ties = object.get("tie_word_embeddings").is_some_and(|ties| !ties.is_null());
+            let of_outer = |key: &str| key == "architectures" || (ties && key == "tie_word_embeddings");
             match object.remove(name) {
                 Some(Json::Object(inner)) => {
-                    object.extend(inner.into_iter().filter(|(key, _)| key != "architectures"));
+                    object.extend(inner.into_iter().filter(|(key, _)| !of_outer(key)));
                 }
                 None | Some(Json::Null) => {}
                 Some(other) => unread.push(UnreadField::new(name.into(), &other, "an object")),
@@ -277,15 +293,19 @@ impl ModelConfig {
             && let Some(full) = parameters.remove("full_attention")
         {
             // One set of parameters per layer type: the full-attention layers limit the length of a
-            // sequence.
-            object.insert("rope_parameters".into(), full);
+            // sequence. Sets that differ stay under their names, so that a reader can refuse them.
+            let mut read = full.clone();
+            if let Some(fields) = read.as_object_mut() {
+                fields.extend(std::mem::take(parameters).into_iter().filter(|(_, set)| *set != full));
+            }
+            object.insert("rope_parameters".into(), read);
         }
         lenient::nested::<RopeParameters>(&mut object, "rope_parameters", &mut unread);
         lenient::nested::<EagleConfig>(&mut object, "eagle_config", &mut unread);
         lenient::nested::<DflashConfig>(&mut object, "dflash_config", &mut unread);
         let readable = lenient::readable::<Self>(object, "", &mut unread);
         let read = serde_json::from_value(Json::Object(readable)).map_err(JsonFileError::from)?;
-        Ok(Self { unread, ..read })
+        Ok(Self { unread, speculators_fields, ..read })
     }
 
     /// The first architecture, which is the one that engines use.
@@ -364,6 +384,7 @@ mod tests {
         .expect("an object");
         assert_eq!((config.architecture(), config.draft_vocab_size), (Some("Eagle3Speculator"), Some(8)));
         assert_eq!((config.hidden_size, config.num_hidden_layers), (Some(4), Some(1)));
+        assert_eq!(config.speculators_fields, ["architectures", "speculators_model_type", "draft_vocab_size"]);
     }
 
     #[test]
@@ -373,6 +394,35 @@ mod tests {
         )
         .expect("an object");
         assert_eq!((config.architecture(), config.vocab_size), (Some("Wrapper"), Some(2)));
+    }
+
+    #[test]
+    fn the_wrapper_says_whether_its_head_is_tied() {
+        for (outer, inner, expected) in [
+            (r#""tie_word_embeddings": false,"#, r#""tie_word_embeddings": true"#, Some(false)),
+            (r#""tie_word_embeddings": true,"#, r#""tie_word_embeddings": false"#, Some(true)),
+            (r#""tie_word_embeddings": null,"#, r#""tie_word_embeddings": true"#, Some(true)),
+            ("", r#""tie_word_embeddings": true"#, Some(true)),
+            (r#""tie_word_embeddings": true,"#, "", Some(true)),
+        ] {
+            let config = ModelConfig::parse(&format!(r#"{{{outer} "text_config": {{{inner}}}}}"#)).expect("an object");
+            assert_eq!(config.tie_word_embeddings, expected, "{outer} {inner}");
+        }
+    }
+
+    #[test]
+    fn parameters_of_the_rotation_by_type_of_layer_are_those_of_full_attention() {
+        let other = |sets: &str| {
+            let config = ModelConfig::parse(&format!(r#"{{"rope_parameters": {{{sets}}}}}"#)).expect("an object");
+            let rope = config.rope_parameters.expect("kept");
+            (rope.rope_theta, rope.other.into_keys().collect::<Vec<_>>())
+        };
+        let (full, same) = (r#""full_attention": {"rope_theta": 5.0}"#, r#""sliding_attention": {"rope_theta": 5.0}"#);
+        let differs = r#""sliding_attention": {"rope_theta": 6.0}"#;
+        assert_eq!(other(full), (Some(5.0), vec![]));
+        assert_eq!(other(&format!("{full}, {same}")), (Some(5.0), vec![]));
+        assert_eq!(other(&format!("{full}, {differs}")), (Some(5.0), vec!["sliding_attention".to_owned()]));
+        assert_eq!(other(differs), (None, vec!["sliding_attention".to_owned()]));
     }
 
     #[test]

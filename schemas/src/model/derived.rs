@@ -7,6 +7,12 @@ use crate::tree::Block;
 /// `get_context_length`).
 const FALLBACK_CONTEXT_LENGTH: usize = 2048;
 
+/// Beginnings of the names of classes whose default base of the rotary embedding is not 10000.
+const BASES: [(&str, f64); 3] = [("GptOss", 150_000.0), ("MiMoFor", 640_000.0), ("MiMoMTP", 640_000.0)];
+
+/// Beginnings of the names of classes whose default epsilon is 1e-5 instead of 1e-6.
+const LARGER_EPSILONS: [&str; 2] = ["GptOss", "Glm4Moe"];
+
 impl ModelConfig {
     /// Quantisation method of the weights, as the checkpoint names it.
     pub fn quantization_method(&self) -> Option<&str> {
@@ -19,10 +25,9 @@ impl ModelConfig {
     /// already the scaled length.
     pub fn derived_context_length(&self) -> usize {
         let Some((_, length)) = self.stated_context_length() else { return FALLBACK_CONTEXT_LENGTH };
-        let factor = self.rope_scaling.as_ref().or(self.rope_parameters.as_ref()).map_or(1.0, |rope| {
-            let scaled_already = rope.original_max_position_embeddings.is_some() || rope.name() == Some("llama3");
-            if scaled_already { 1.0 } else { rope.factor.unwrap_or(1.0) }
-        });
+        let rope = self.rope();
+        let scaled_already = rope.original_max_position_embeddings.is_some() || rope.name() == Some("llama3");
+        let factor = rope.factor.filter(|_| !scaled_already).unwrap_or(1.0);
         // The engine truncates too. If the product is not a valid length, the key is returned
         // unscaled.
         let scaled = length as f64 * factor;
@@ -127,12 +132,39 @@ impl ModelConfig {
         Some(block.with_size(size.unwrap_or(block.rows)))
     }
 
-    /// Base and scaling of the rotary embedding, from whichever of the two forms the config uses.
-    /// The base defaults to 10000, as in transformers.
-    pub fn effective_rope(&self) -> (f64, Option<&RopeParameters>) {
-        let scaling = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
-        let theta = scaling.and_then(|scaling| scaling.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
-        (theta, scaling.filter(|scaling| scaling.name().is_some_and(|name| name != "default")))
+    /// The settings of the rotary embedding, wherever the config gives them. `rope_scaling` takes
+    /// the place of `rope_parameters`, as in transformers 5, but for the base, the rotated share
+    /// and settings without a field. Base and share may also be outside of both.
+    pub fn rope(&self) -> RopeParameters {
+        let newer = self.rope_parameters.clone().unwrap_or_default();
+        let rope = match self.rope_scaling.clone().filter(|scaling| *scaling != RopeParameters::default()) {
+            None => newer,
+            Some(scaling) => RopeParameters {
+                rope_theta: scaling.rope_theta.or(newer.rope_theta),
+                partial_rotary_factor: scaling.partial_rotary_factor.or(newer.partial_rotary_factor),
+                other: newer.other.into_iter().chain(scaling.other).collect(),
+                ..scaling
+            },
+        };
+        RopeParameters {
+            rope_theta: rope.rope_theta.or(self.rope_theta),
+            partial_rotary_factor: rope.partial_rotary_factor.or(self.partial_rotary_factor),
+            ..rope
+        }
+    }
+
+    /// The base of the rotary embedding, or the default of the model's class.
+    pub fn rope_base(&self) -> f64 {
+        let class = self.architecture().unwrap_or_default();
+        let default = BASES.into_iter().find(|(beginning, _)| class.starts_with(beginning));
+        self.rope().rope_theta.unwrap_or(default.map_or(10_000.0, |(_, base)| base))
+    }
+
+    /// The epsilon of norms, or the default of the model's class.
+    pub fn norm_epsilon(&self) -> f64 {
+        let class = self.architecture().unwrap_or_default();
+        let is_larger = LARGER_EPSILONS.iter().any(|beginning| class.starts_with(beginning));
+        self.rms_norm_eps.unwrap_or(if is_larger { 1e-5 } else { 1e-6 })
     }
 }
 
@@ -140,6 +172,11 @@ impl RopeParameters {
     /// The kind of scaling, from either of its two keys.
     pub fn name(&self) -> Option<&str> {
         self.rope_type.as_deref().or(self.kind.as_deref())
+    }
+
+    /// The kind of scaling; `None` without any.
+    pub fn scaling(&self) -> Option<&str> {
+        self.name().filter(|name| *name != "default")
     }
 }
 
@@ -196,9 +233,40 @@ mod tests {
     #[test]
     fn the_rope_is_read_in_both_forms() {
         let old = config(r#"{"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", "factor": 8}}"#);
-        assert_eq!(old.effective_rope().0, 5e5);
-        assert_eq!(old.effective_rope().1.and_then(RopeParameters::name), Some("llama3"));
-        let new = config(r#"{"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}"#);
-        assert_eq!(new.effective_rope(), (1e6, None));
+        assert_eq!(old.rope_base(), 5e5);
+        assert_eq!(old.rope().scaling(), Some("llama3"));
+        let new = config(r#"{"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "rope_theta": 5}"#);
+        assert_eq!((new.rope_base(), new.rope().scaling()), (1e6, None));
+    }
+
+    #[test]
+    fn a_scaling_in_the_older_form_wins_over_the_newer_one_and_keeps_its_base() {
+        let newer = r#""rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.5}"#;
+        let yarn = r#""rope_scaling": {"rope_type": "yarn", "factor": 4}, "max_position_embeddings": 32768"#;
+        let both = config(&format!("{{{newer}, {yarn}}}"));
+        let rope = both.rope();
+        assert_eq!((rope.scaling(), rope.factor, both.derived_context_length()), (Some("yarn"), Some(4.0), 131_072));
+        assert_eq!((both.rope_base(), rope.partial_rotary_factor), (1e6, Some(0.5)));
+        let none = config(&format!(r#"{{{newer}, "rope_scaling": {{}}, "partial_rotary_factor": 0.25}}"#));
+        assert_eq!((none.rope().scaling(), none.rope().partial_rotary_factor), (None, Some(0.5)));
+        let linear = r#"{"rope_parameters": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1},
+                         "rope_scaling": {"type": "linear", "factor": 2}}"#;
+        let rope = config(linear).rope();
+        assert_eq!((rope.scaling(), rope.factor, rope.low_freq_factor), (Some("linear"), Some(2.0), None));
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_class() {
+        for (class, base, epsilon) in [
+            ("LlamaForCausalLM", 1e4, 1e-6),
+            ("GptOssForCausalLM", 1.5e5, 1e-5),
+            ("MiMoForCausalLM", 6.4e5, 1e-6),
+            ("Glm4MoeForCausalLM", 1e4, 1e-5),
+        ] {
+            let config = config(&format!(r#"{{"architectures": ["{class}"]}}"#));
+            assert_eq!((config.rope_base(), config.norm_epsilon()), (base, epsilon), "{class}");
+        }
+        let stated = config(r#"{"architectures": ["GptOssForCausalLM"], "rope_theta": 5, "rms_norm_eps": 0.5}"#);
+        assert_eq!((stated.rope_base(), stated.norm_epsilon()), (5.0, 0.5));
     }
 }

@@ -7,7 +7,7 @@ use super::{ModelConfig, size::wide};
 const FAMILIES: [&str; 2] = ["Qwen3Next", "Qwen3_5"];
 
 /// Every fourth layer keeps all tokens if the config does not say otherwise.
-const INTERVAL: u64 = 4;
+const INTERVAL: usize = 4;
 
 /// The state of one request on one GPU, in numbers, and the layers that have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +53,14 @@ impl ModelConfig {
             let linear = types.iter().filter(|kind| *kind == "linear_attention").count();
             return wide(Some(full)).filter(|_| full + linear == layers && types.len() == layers);
         }
-        let interval = self.other.get("full_attention_interval").map_or(Some(INTERVAL), serde_json::Value::as_u64)?;
-        wide(Some(layers))?.checked_div(interval)
+        wide(Some(layers))?.checked_div(wide(self.full_attention_interval())?)
+    }
+
+    /// Every how many layers one keeps all tokens, in families with linear layers: 4 if the config
+    /// does not say, `None` if what it says is not a number.
+    pub fn full_attention_interval(&self) -> Option<usize> {
+        let stated = self.other.get("full_attention_interval").filter(|interval| !interval.is_null());
+        stated.map_or(Some(INTERVAL), |interval| usize::try_from(interval.as_u64()?).ok())
     }
 
     /// Bytes of one token on one GPU in the layers that keep all tokens.

@@ -23,15 +23,6 @@ pub fn layers(config: &Config<'_>, settings: BlockSettings<'_>) -> Result<Vec<Bl
         let (causal, window) = view(config, settings, at)?;
         Ok(BlockLayer { layer, causal, window })
     };
-    let rope = fields.rope_parameters.as_ref().or(fields.rope_scaling.as_ref());
-    if let Some(dims) = rope.and_then(|rope| rope.other.get("rope_dim")).filter(|dims| !dims.is_null())
-        && dims.as_u64().map(|dims| dims as usize) != fields.head_dim
-    {
-        return Err(config.unsupported(
-            format!("rope_dim = {dims} in the parameters of the rotary embedding"),
-            "only heads that rotate all dimensions, or the share of partial_rotary_factor, are supported",
-        ));
-    }
     (0..count).map(layer).collect()
 }
 
@@ -48,24 +39,29 @@ fn view(config: &Config<'_>, settings: BlockSettings<'_>, at: usize) -> Result<(
         Some(causal) => Some(causal),
         None => settings.switch("causal")?,
     };
-    let Some(types) = &fields.layer_types else {
-        let window = match settings.switch("use_swa")? {
-            Some(true) => Some(config.size(settings.count("swa_window_size")?, "swa_window_size")?),
-            _ => None,
-        };
-        return Ok((causal.unwrap_or(false), window));
-    };
+    let sized = |window: Option<usize>, name: &str| config.size(window, name).map(Some);
+    let swa = settings.count("swa_window_size")?;
+    let types = fields.layer_types.as_ref();
+    let is_sliding = |types: &Vec<String>| types.iter().any(|kind| kind == "sliding_attention");
+    // In vLLM the switch gives all layers a window, also those that are listed as full attention.
+    if settings.switch("use_swa")? == Some(true) && !types.is_some_and(is_sliding) {
+        let window = swa.or(fields.sliding_window.filter(|_| types.is_some()));
+        return Ok((causal.unwrap_or(false), sized(window, "swa_window_size")?));
+    }
+    let Some(types) = types else { return Ok((causal.unwrap_or(false), None)) };
     match types.get(at).map(String::as_str) {
         Some("full_attention") => Ok((causal.unwrap_or(false), None)),
         Some("sliding_attention") if fields.use_sliding_window == Some(false) => {
             Err(config.malformed(format!("layer_types[{at}] is sliding_attention, but use_sliding_window is false")))
         }
         Some("sliding_attention") => {
-            let window = match fields.sliding_window {
-                Some(window) => Some(window),
-                None => settings.count("swa_window_size")?,
-            };
-            Ok((causal.unwrap_or(true), Some(config.size(window, "sliding_window")?)))
+            let non_causal = settings.switch("sliding_window_non_causal")?;
+            if (causal, non_causal) == (Some(true), Some(true)) {
+                let reason = "is_causal and sliding_window_non_causal are both true, expected one of them";
+                return Err(config.malformed(reason.into()));
+            }
+            let causal = causal.or(non_causal.map(|non_causal| !non_causal)).unwrap_or(true);
+            Ok((causal, sized(swa.or(fields.sliding_window), "sliding_window")?))
         }
         Some(other) => {
             Err(config

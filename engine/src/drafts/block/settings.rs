@@ -7,7 +7,10 @@
 
 use serde_json::Value as Json;
 
-use crate::{error::EngineError, families::Config};
+use crate::{
+    error::EngineError,
+    families::{self, Config},
+};
 
 /// The settings of a block head.
 #[derive(Clone, Copy, Debug)]
@@ -16,13 +19,15 @@ pub struct BlockSettings<'a> {
 }
 
 /// Nested settings that the reader of block heads reads.
-const READ: [&str; 18] = [
+const READ: [&str; 21] = [
     "attention_mode",
     "attention_value_scale",
+    "aux_hidden_state_layer_ids",
     "block_size",
     "causal",
     "confidence_head_with_markov",
     "draft_vocab_size",
+    "eagle_aux_hidden_state_layer_ids",
     "enable_confidence_head",
     "is_causal",
     "markov_head_type",
@@ -31,6 +36,7 @@ const READ: [&str; 18] = [
     "num_target_layers",
     "projector_type",
     "sample_from_anchor",
+    "sliding_window_non_causal",
     "swa_window_size",
     "target_hidden_size",
     "target_layer_ids",
@@ -38,7 +44,43 @@ const READ: [&str; 18] = [
 ];
 
 /// Beginnings of the names of nested settings about training only.
-const TRAINING: [&str; 5] = ["loss_", "train_", "num_anchors", "confidence_head_alpha", "dropout"];
+const TRAINING: [&str; 10] = [
+    "loss_",
+    "ce_loss_",
+    "l1_loss_",
+    "train_",
+    "num_anchors",
+    "max_anchors",
+    "confidence_head_alpha",
+    "dropout",
+    "lambda_base",
+    "auf",
+];
+
+/// Beginnings of the names of a speculator's settings that every config may have, or that describe
+/// where it comes from.
+const GENERAL: [&str; 20] = [
+    "speculators_",
+    "architectures",
+    "auto_map",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "tie_word_embeddings",
+    "model_type",
+    "name_or_path",
+    "_",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "id2label",
+    "label2id",
+    "return_dict",
+    "output_",
+    "chunk_size_feed_forward",
+    "has_no_defaults_at_init",
+    "quantization_config",
+];
 
 /// Settings that change what a head computes and are not implemented, with the value that has no
 /// effect.
@@ -62,6 +104,13 @@ const UNSUPPORTED: [(&str, Option<f64>); 17] = [
     ("use_mask_hidden", None),
 ];
 
+/// Settings of Domino heads, which are refused by their name. The speculators library writes them
+/// into the config of every block head.
+const OF_DOMINO: [&str; 3] = ["emb_dim", "gru_hidden_dim", "pure_draft_prefix_len"];
+
+/// Objects with nested settings, which are checked one by one, and names of tokens.
+const NESTING: [&str; 3] = ["dflash_config", "dspark_config", "mask_token"];
+
 impl<'a> BlockSettings<'a> {
     /// The settings in a config.json.
     pub fn new(config: &'a Config<'a>) -> Self {
@@ -73,7 +122,8 @@ impl<'a> BlockSettings<'a> {
     /// # Errors
     /// With the setting and its value.
     pub fn check(self) -> Result<(), EngineError> {
-        for (name, neutral) in UNSUPPORTED {
+        let speculator = self.config.fields().speculators_model_type.is_some();
+        for (name, neutral) in UNSUPPORTED.into_iter().filter(|(name, _)| !speculator || !OF_DOMINO.contains(name)) {
             let has_effect = |value: &Json| match value {
                 Json::Null | Json::Bool(false) => false,
                 Json::Number(number) => number.as_f64() != Some(neutral.unwrap_or(0.0)),
@@ -86,6 +136,7 @@ impl<'a> BlockSettings<'a> {
                 ));
             }
         }
+        self.check_speculator()?;
         for (name, value) in self.nested() {
             let known = READ.contains(&name) || UNSUPPORTED.iter().any(|(known, _)| *known == name);
             // The name of a token is of use only with a tokenizer; its id counts.
@@ -93,6 +144,26 @@ impl<'a> BlockSettings<'a> {
             if !known && !harmless && !value.is_null() {
                 return Err(self.config.unsupported(
                     format!("{name} = {value} in dflash_config of config.json"),
+                    "this engine does not know the setting, which may change what the head drafts",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses settings of the speculators library that are not known: it puts those of a head at
+    /// the top level, next to the layer's.
+    fn check_speculator(self) -> Result<(), EngineError> {
+        let fields = self.config.fields();
+        let known = |name: &&String| {
+            let beginnings = GENERAL.iter().chain(&TRAINING).any(|beginning| name.starts_with(beginning));
+            let unsupported = UNSUPPORTED.iter().any(|(known, _)| known == name);
+            beginnings || unsupported || READ.contains(&name.as_str()) || NESTING.contains(&name.as_str())
+        };
+        for name in fields.speculators_fields.iter().filter(|name| !known(name)) {
+            if let Some(value) = fields.other.get(name).filter(|value| !families::is_off(value)) {
+                return Err(self.config.unsupported(
+                    format!("{name} = {value} in a config.json of the speculators library"),
                     "this engine does not know the setting, which may change what the head drafts",
                 ));
             }
@@ -152,8 +223,10 @@ impl<'a> BlockSettings<'a> {
         let fields = self.config.fields();
         // Fields that other models have too, which the configuration reads under their own type.
         let typed = match name {
+            "aux_hidden_state_layer_ids" => fields.aux_hidden_state_layer_ids.clone().map(Json::from),
             "block_size" => fields.block_size.map(Json::from),
             "draft_vocab_size" => fields.draft_vocab_size.map(Json::from),
+            "eagle_aux_hidden_state_layer_ids" => fields.eagle_aux_hidden_state_layer_ids.clone().map(Json::from),
             "is_causal" => fields.is_causal.map(Json::from),
             "num_target_layers" => fields.num_target_layers.map(Json::from),
             "target_hidden_size" => fields.target_hidden_size.map(Json::from),

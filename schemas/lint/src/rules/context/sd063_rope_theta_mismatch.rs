@@ -88,10 +88,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
 
 /// The two bases, if both configs state theirs and they differ.
 fn thetas(target: &ModelConfig, draft: &ModelConfig) -> Option<(&'static str, String, String)> {
-    let stated = |config: &ModelConfig| {
-        config.rope_parameters.as_ref().and_then(|parameters| parameters.rope_theta).or(config.rope_theta)
-    };
-    let (of_target, of_draft) = (stated(target)?, stated(draft)?);
+    let (of_target, of_draft) = (target.rope().rope_theta?, draft.rope().rope_theta?);
     (of_target != of_draft).then(|| ("rope_theta", of_target.to_string(), of_draft.to_string()))
 }
 
@@ -104,9 +101,9 @@ fn scalings(
     if context.target?.partial || context.draft?.partial {
         return None;
     }
-    let of = |config: &ModelConfig| match config.effective_rope().1 {
-        Some(scaling) => format!("{} × {}", scaling.name().unwrap_or("default"), scaling.factor.unwrap_or(1.0)),
-        None => "none".to_owned(),
+    let of = |config: &ModelConfig| {
+        let rope = config.rope();
+        rope.scaling().map_or("none".to_owned(), |name| format!("{name} × {}", rope.factor.unwrap_or(1.0)))
     };
     let (of_target, of_draft) = (of(target), of(draft));
     (of_target != of_draft).then_some(("rotary scaling", of_target, of_draft))

@@ -103,11 +103,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
 
 /// The longest context that a config allows, however an engine scales it.
 fn longest(config: &ModelConfig) -> Option<usize> {
-    let rope = config.rope_scaling.as_ref().or(config.rope_parameters.as_ref());
-    let scaled = rope.and_then(|rope| {
-        let length = rope.original_max_position_embeddings? as f64 * rope.factor?;
-        (1.0..9e15).contains(&length).then_some(length as usize)
-    });
+    let rope = config.rope();
+    let length = rope.original_max_position_embeddings.zip(rope.factor).map(|(length, factor)| length as f64 * factor);
+    let scaled = length.filter(|length| (1.0..9e15).contains(length)).map(|length| length as usize);
     let derived = config.derived_context_length();
     config.states_context_length().then(|| scaled.map_or(derived, |scaled| scaled.max(derived)))
 }
