@@ -75,7 +75,7 @@ fn the_tag_of_an_image_in_parts_states_the_version() {
     let text = "image:\n  repository: lmsysorg/sglang\n  tag: v0.5.6\ncommand: [python3, -m, sglang.launch_server]\n\
                 args:\n  - --model-path=org/m\n";
     let parsed = launch::parse(&Source::new("values.yaml", text), &launch::Options::default());
-    let stated = parsed.launches.first().and_then(|launch| launch.engine_version.clone());
+    let stated = parsed.launches.first().and_then(|launch| launch.engine_version);
     assert_eq!(stated.map(|stated| stated.value.to_string()).as_deref(), Some("0.5.6"));
     let text = "image:\n  repository: vllm/vllm-openai\n  tag: v0.9.2\nargs:\n  - --model=org/m\n  - --dtype=half\n";
     let parsed = launch::parse(&Source::new("values.yaml", text), &launch::Options::default());
