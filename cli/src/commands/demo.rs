@@ -49,6 +49,8 @@ const FILES: &[DemoFile] = demo_files![
     "models/tiny/target/special_tokens_map.json",
     "models/tiny/target/tokenizer.json",
     "models/tiny/target/tokenizer_config.json",
+    "schemas/json/sweep.schema.json",
+    "schemas/json/train.schema.json",
     "sweeps/demo-prompts.jsonl",
     "sweeps/demo.toml",
     "sweeps/guided.toml",
@@ -67,8 +69,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         .collect::<anyhow::Result<_>>()?;
     for file in missing {
         let path = out.join(file.path);
-        let written = fs::create_dir_all(path.parent().unwrap_or(&out)).and_then(|()| fs::write(&path, file.bytes));
-        written.with_context(|| format!("cannot write {}", path.display()))?;
+        write(&path, file.bytes).with_context(|| format!("cannot write {}", path.display()))?;
     }
     terminal::note(&format!(
         "The demo is in {}. Its models are real but tiny: good for trying spectune, not for judging the text. Next:",
@@ -76,6 +77,19 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     ));
     terminal::lines(&format!("  spectune sweep {}", out.join("sweeps/demo.toml").display()));
     Ok(Exit::Fine)
+}
+
+/// Writes a file whole or not at all.
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".part");
+    let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, path));
+    if written.is_err() {
+        // What failed is the error to report.
+        drop(fs::remove_file(&aside));
+    }
+    written
 }
 
 /// Whether the file does not exist yet; an error if another file is in its place.
@@ -86,5 +100,34 @@ fn is_missing(out: &Path, file: &DemoFile) -> anyhow::Result<bool> {
         Ok(_) => bail!("{} exists and differs from the demo's; give another folder with --out", path.display()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_that_its_files_name_are_in_it() {
+        let name = |file: &DemoFile| {
+            let first = std::str::from_utf8(file.bytes).ok()?.lines().next()?;
+            first.strip_prefix("#:schema ").map(|place| place.trim_start_matches("../").to_owned())
+        };
+        let named: Vec<String> = FILES.iter().filter_map(name).collect();
+        assert!(named.len() >= 4, "{named:?}");
+        assert!(named.iter().all(|place| FILES.iter().any(|file| file.path == place)), "{named:?}");
+    }
+
+    #[test]
+    fn a_file_is_written_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("models/model.safetensors");
+        // What cannot be written aside leaves nothing in the file's place.
+        fs::create_dir_all(folder.path().join("models/model.safetensors.part")).expect("a folder");
+        assert!(write(&path, b"weights").is_err() && !path.exists());
+        let other = folder.path().join("sweeps/demo.toml");
+        write(&other, b"[models]").expect("it is written");
+        assert_eq!(fs::read(&other).expect("it is read"), b"[models]");
+        assert_eq!(fs::read_dir(folder.path().join("sweeps")).expect("a folder").count(), 1);
     }
 }

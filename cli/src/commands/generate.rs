@@ -98,7 +98,7 @@ pub struct Arguments {
 }
 
 /// One line of `--json`. Accept length = completion_tokens / rounds, the first token and bonus
-/// tokens included.
+/// tokens included; 1 without speculation.
 #[derive(Serialize)]
 struct OutputLine<'a> {
     output_ids: &'a [u32],
@@ -141,16 +141,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let all = ended.len();
     let completions: Vec<Completion> = ended.into_iter().flatten().collect();
     let simulated = engine.options().makes_up_acceptance();
+    let speculates = engine.options().policy.speculates();
     for (at, completion) in completions.iter().enumerate() {
         if arguments.json {
-            terminal::print(&format!("{}\n", serde_json::to_string(&line(completion, simulated))?))?;
+            terminal::print(&format!("{}\n", serde_json::to_string(&line(completion, simulated, speculates))?))?;
         } else {
             let separator = if at > 0 { "\n" } else { "" };
             terminal::print(&format!("{separator}{}\n", completion.text))?;
         }
     }
     if !arguments.json {
-        summarise(&completions, simulated);
+        summarise(&completions, simulated, speculates);
     }
     if unfinished.is_empty() {
         let Some(path) = &arguments.trace else { return Ok(Exit::Fine) };
@@ -309,21 +310,27 @@ fn read_ids(path: &Path) -> anyhow::Result<Vec<Vec<u32>>> {
     Ok(ids)
 }
 
-fn line(completion: &Completion, simulated: bool) -> OutputLine<'_> {
+fn line(completion: &Completion, simulated: bool, speculates: bool) -> OutputLine<'_> {
     OutputLine {
         output_ids: &completion.output_ids,
         text: &completion.text,
         prompt_tokens: completion.prompt_tokens,
         completion_tokens: completion.output_ids.len(),
         rounds: completion.rounds,
-        accept_length: completion.accept_length(),
+        accept_length: completion.accept_length().map(|length| accept_length(speculates, length)),
         accept_histogram: &completion.accept_histogram,
         finish_reason: completion.finish_reason.word(),
         simulated,
     }
 }
 
-fn summarise(completions: &[Completion], simulated: bool) {
+/// The accept length that is shown: without speculation the first token, which needs no round, is
+/// no gain.
+fn accept_length(speculates: bool, counted: f64) -> f64 {
+    if speculates { counted } else { 1.0 }
+}
+
+fn summarise(completions: &[Completion], simulated: bool, speculates: bool) {
     let tokens: usize = completions.iter().map(|completion| completion.output_ids.len()).sum();
     let rounds: usize = completions.iter().map(|completion| completion.rounds).sum();
     let seconds = completions.iter().map(|completion| completion.elapsed.as_secs_f64()).fold(0.0, f64::max);
@@ -331,7 +338,7 @@ fn summarise(completions: &[Completion], simulated: bool) {
         terminal::note(&format!(
             "{tokens} tokens in {seconds:.2} s ({:.1} tokens/s), accept length {:.2}{} (generated tokens / rounds)",
             tokens as f64 / seconds,
-            tokens as f64 / rounds as f64,
+            accept_length(speculates, tokens as f64 / rounds as f64),
             if simulated { ", simulated" } else { "" }
         ));
     }
@@ -342,6 +349,27 @@ mod tests {
     use engine::DeviceChoice;
 
     use super::*;
+
+    #[test]
+    fn without_speculation_the_accept_length_is_one() {
+        let completion = Completion {
+            output_ids: vec![1; 64],
+            text: String::new(),
+            prompt_tokens: 3,
+            cached_tokens: 0,
+            retractions: 0,
+            rounds: 63,
+            proposed_drafts: 0,
+            accept_histogram: vec![63],
+            prompt_logprobs: Vec::new(),
+            finish_reason: engine::FinishReason::Length,
+            queued: std::time::Duration::ZERO,
+            time_to_first_token: std::time::Duration::ZERO,
+            elapsed: std::time::Duration::ZERO,
+        };
+        assert_eq!(line(&completion, false, false).accept_length, Some(1.0));
+        assert!(line(&completion, false, true).accept_length.is_some_and(|length| length > 1.0));
+    }
 
     #[test]
     fn an_interrupted_trace_keeps_finished_texts_and_ends_with_its_own_code() {

@@ -55,7 +55,7 @@ Examples:
         --batch-size 1,8,32 --contexts 512,2048
     spectune simulate --trace trace.jsonl --times times.json --rollout 32x4 --policies-out policies.json
     spectune bench ENGINE_FLAGS --simulate-acceptance trace.jsonl --policies policies.json \\
-        --rollout 32x4 --json > measured.jsonl
+        --rollout 32x4 --input-len 256 --json > measured.jsonl
     spectune simulate --trace trace.jsonl --times times.json --against measured.jsonl
   A server with SGLang's adaptive steps, of its version and with its file:
     spectune simulate --accept-lengths 1.8,2.4,2.8,3.1 --batch-size 16 --policy fixed,sglang \\

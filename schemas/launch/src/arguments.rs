@@ -5,6 +5,7 @@ mod bounds;
 mod build;
 mod join;
 mod joined;
+mod model_word;
 mod numbers;
 mod place;
 pub(super) mod split;
@@ -73,6 +74,9 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         if is_quoted && is_of_help(&launch.arguments) {
             continue;
         }
+        if command.broken_at.is_none() && is_command(context) && lacks_model(&launch, &command, &detected) {
+            found.push(problems::without_model(launch.anchor));
+        }
         found.iter_mut().for_each(|found| found.doubts.extend(launch.doubts()));
         findings.append(&mut found);
         launches.push(launch);
@@ -105,6 +109,30 @@ fn kept_by_shell(command: &ShellCommand<'_>) -> Option<Finding> {
     let script = words.get(at)?.value.known().filter(|script| detect::names_engine(script))?;
     let parameters = words.get(at + 1..)?.iter().filter_map(|word| Some((word.value.known()?, word.span)));
     kept(script, parameters.filter(|(word, _)| split::is_flag(word)))
+}
+
+/// Whether nothing outside of a text adds to its commands.
+fn is_command(context: &TextContext) -> bool {
+    matches!(context.form, TextForm::Input | TextForm::Script | TextForm::Unit | TextForm::Supervisor)
+}
+
+/// Whether a server of SGLang certainly starts without the model that its parser requires.
+fn lacks_model(launch: &Launch, command: &ShellCommand<'_>, detected: &detect::Detected) -> bool {
+    let is_server = launch.engine == Engine::Sglang && launch.launcher == Launcher::Own && launch.callee.is_none();
+    let is_whole = detected.is_sure && !detected.is_bare && !command.is_variable && launch.is_complete();
+    let key = Key::ModelPath;
+    let is_given = launch.has(key) || launch.perhaps.contains(&key);
+    // `sglang serve MODEL` takes a word for it, and the value of an abbreviation is one.
+    let may_be_given = |argument: &Argument| {
+        let name = argument.flag.value.trim_start_matches('-');
+        argument.is_positional() || argument.key.is_none() && "model-path".starts_with(name)
+    };
+    is_server
+        && is_whole
+        && launch.syntax == Syntax::CommandLine
+        && !launch.arguments.is_empty()
+        && !is_given
+        && !launch.arguments.iter().any(may_be_given)
 }
 
 /// Whether flags are those that `--help` lists: each has its own name in capitals for a value.

@@ -11,7 +11,10 @@ use schemas::{
 use super::{
     Launch,
     forks::Forks,
-    kind::{TextKind, base_of, ending_of, has_fences, is_makefile, is_page_name, is_script_name},
+    kind::{
+        TextKind, base_of, ending_of, has_fences, has_programs_of_supervisord, is_makefile, is_page_name,
+        is_script_name,
+    },
 };
 
 /// The form of a text that contains launches. An error needs a text that someone runs as it is
@@ -143,6 +146,7 @@ impl TextForm {
         match kind {
             TextKind::Toml => Self::LaunchFile,
             TextKind::Dockerfile => Self::Dockerfile,
+            TextKind::Unit if has_programs_of_supervisord(source) => Self::Supervisor,
             TextKind::Unit => Self::Unit,
             // Someone runs it, whatever its name says.
             _ if source.text().starts_with("#!") && !has_fences(source) => Self::Input,
@@ -152,7 +156,6 @@ impl TextForm {
             TextKind::Yaml if is_named => Self::OtherYaml,
             _ if is_makefile(source.name()) => Self::Makefile,
             TextKind::Script if is_script_name(source.name()) => Self::Script,
-            TextKind::Script if is_named && source.text().contains("[program:") => Self::Supervisor,
             _ if is_named => Self::OtherFile,
             _ => Self::Input,
         }

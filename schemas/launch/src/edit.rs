@@ -1,22 +1,48 @@
 //! Edits of a launch in the user's text, from which fixes are built.
 
-use schemas::{diagnostic::Edit, flags::Key, text::Span, version::EngineVersion};
+use schemas::{
+    diagnostic::Edit,
+    flags::{self, Key, Lookup},
+    text::Span,
+    version::EngineVersion,
+};
 
-use super::{Engine, Launch, Syntax, writing::Writing};
+use super::{Engine, Launch, Syntax, vllm, writing::Writing};
 
 impl Launch {
     /// The flag of a key as this launch's user writes it: `--dtype`, `--sglang-dtype`, or `dtype`
-    /// in TOML. `version` is the engine's, since flags were renamed.
+    /// in TOML. A name that is written and that the engine has is kept. `version` is the engine's,
+    /// since flags were renamed.
     pub fn spelled(&self, key: Key, version: EngineVersion) -> String {
+        if let Some(written) = self.written(key, version) {
+            return self.as_written(written);
+        }
         let name = match self.callee.and_then(|callee| callee.keyword_for(key, version)) {
             Some(keyword) => return keyword.to_owned(),
             None if self.engine == Engine::Spectune => key.flag().name,
+            None if self.engine == Engine::Vllm => vllm::name_of(key).unwrap_or_else(|| key.flag().name),
             None => key.name_in(version),
         };
         match self.syntax {
             Syntax::Toml => self.as_written(&format!("--{name}")),
             _ => self.as_written(&self.dashed(key, name)),
         }
+    }
+
+    /// The name under which a key is given, if the version's parser has it.
+    fn written(&self, key: Key, version: EngineVersion) -> Option<&str> {
+        let written = self.setting(key)?.spelling.as_str();
+        let is_own = match self.engine {
+            _ if self.callee.is_some() => false,
+            // The draft's place is within the JSON of the speculative configuration.
+            Engine::Vllm => key != Key::SpeculativeDraftModelPath,
+            Engine::Slime | Engine::Spectune => false,
+            Engine::Sglang => {
+                let name = written.trim_start_matches('-').replace('_', "-");
+                matches!(flags::lookup(&name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_))
+            }
+        };
+        is_own.then_some(written)
     }
 
     /// A flag as written in this launch: with dashes, or without them if flags are keys of a file.

@@ -74,6 +74,12 @@ fn bare(name: &str) -> String {
     shorter.unwrap_or(base)
 }
 
+/// Whether a file is a configuration of supervisord.
+pub fn has_programs_of_supervisord(source: &Source) -> bool {
+    let is_named = ending_of(source.name()).is_some_and(|ending| ["conf", "ini", "cfg"].contains(&ending.as_str()));
+    is_named && source.text().lines().any(|line| line.trim_start().starts_with("[program:"))
+}
+
 /// Whether a text has fenced blocks of Markdown.
 pub fn has_fences(source: &Source) -> bool {
     let text = source.text();
@@ -89,6 +95,7 @@ impl TextKind {
     pub fn detect(source: &Source) -> Self {
         match Self::from_name(source.name()) {
             Some(Self::Script) if !is_script_name(source.name()) && has_fences(source) => Self::Markdown,
+            Some(Self::Script) if has_programs_of_supervisord(source) => Self::Unit,
             Some(kind) => kind,
             None => Self::from_text(source),
         }
@@ -183,7 +190,10 @@ fn looks_like_toml(source: &Source) -> bool {
         // A shell assignment has no blanks around its `=`.
         line.split_once('=').is_some_and(|(key, value)| {
             let bare = key.trim_end();
+            // A table in braces ends on its line, and no line of TOML ends like one of JavaScript.
+            let is_of_javascript = value.ends_with(['{', '(', ';']);
             !bare.is_empty()
+                && !is_of_javascript
                 && bare.len() < key.len()
                 && value.starts_with(' ')
                 && bare.chars().all(|character| character.is_ascii_alphanumeric() || "_-.\"".contains(character))
@@ -254,7 +264,13 @@ mod tests {
     #[test]
     fn lines_of_logs_and_lists_are_not_toml_and_headers_are() {
         let kind = |text: &str| TextKind::from_text(&Source::new("server.log", text));
-        for text in ["[2026-01-12 10:11:12] cmd: ['vllm', 'serve']\n", "['vllm', 'serve']\n", "[\"vllm\"]\n", "[[\n"] {
+        for text in [
+            "[2026-01-12 10:11:12] cmd: ['vllm', 'serve']\n",
+            "['vllm', 'serve']\n",
+            "[\"vllm\"]\n",
+            "[[\n",
+            "module.exports = {\n",
+        ] {
             assert_ne!(kind(text), TextKind::Toml, "{text}");
         }
         for text in ["[models]\ntarget = \"m\"\n", "[[drafts]]\n", "[models.draft-1]\n"] {

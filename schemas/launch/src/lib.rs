@@ -146,9 +146,18 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
         parsed.findings.iter_mut().filter(is_own).for_each(|found| _ = found.doubts.insert(Doubt::Fork));
     }
     odd_blanks::report(source, &mut parsed);
+    drop_repeated(&mut parsed);
     crlf::report(source, &mut parsed);
     launcher::tell_apart(source, &mut parsed.launches);
     parsed
+}
+
+/// Drops what is said of a flag and its value in one word, where that they are one is reported.
+fn drop_repeated(parsed: &mut Parsed) {
+    let whole: Vec<Span> =
+        parsed.findings.iter().filter(|one| one.code == problems::NO_SHELL.code).map(|one| one.span).collect();
+    let is_within = |span: Span| whole.iter().any(|whole| whole.start <= span.start && span.end <= whole.end);
+    parsed.findings.retain(|one| one.code != problems::UNKNOWN_FLAG.code || !is_within(one.span));
 }
 
 /// Reads the words of spectune's own command line. The returned source contains them as quoted for
@@ -460,12 +469,21 @@ impl Launch {
         Some(Located::new(word.value.parse().ok()?, word.span))
     }
 
-    /// Whether a draft that the launch names is loaded: text look-ups load none.
+    /// Whether a draft that the launch names is loaded, or may be: text look-ups load none, and
+    /// neither does a launch that switches no speculation on.
     pub fn loads_draft(&self, version: EngineVersion) -> bool {
         if self.engine == Engine::Vllm {
             return self.vllm_speculation().is_none_or(|config| config.loads_draft());
         }
-        let name = self.text(Key::SpeculativeAlgorithm);
+        let key = Key::SpeculativeAlgorithm;
+        let may_be_elsewhere = self.perhaps.contains(&key) || !self.is_complete() || self.has(Key::SglangConfig);
+        if !self.has(key) && !may_be_elsewhere {
+            return false;
+        }
+        let name = self.text(key);
+        if name.is_some_and(|name| resolve::turns_off(name.value, version)) {
+            return false;
+        }
         name.and_then(|name| parse_algorithm(name.value, version)).is_none_or(|(algorithm, _)| algorithm.loads_draft())
     }
 

@@ -44,6 +44,14 @@ pub(super) fn no_launch(source: &Source) -> Finding {
     finding
 }
 
+/// Reports a server without the model that its parser requires.
+pub(super) fn without_model(anchor: Span) -> Finding {
+    let mut finding = WITHOUT_MODEL.at(anchor, "the server is started without a model", "no `--model-path`").by_words();
+    finding.notes.push("sglang says: `error: the following arguments are required: --model-path/--model`".into());
+    finding.help = Some("add `--model-path` with the model".into());
+    finding
+}
+
 pub(super) fn too_many_words(first: Span, most: usize) -> Finding {
     let message = format!("the launch has more than {most} words; the rest is not read");
     let mut finding = TOO_LARGE.at(first, message, "not read from here on");

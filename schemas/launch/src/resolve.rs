@@ -13,6 +13,7 @@ mod view;
 mod vllm;
 mod weights;
 
+pub(crate) use shape::turns_off;
 use std::borrow::Cow;
 
 use schemas::{

@@ -1,4 +1,5 @@
-//! Units of systemd, and podman's units in the same format: the commands of `ExecStart=`.
+//! Units of systemd, and podman's units in the same format: the commands of `ExecStart=`; and those
+//! of supervisord's programs.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::{
     document::{Document, ReadDocument, Surroundings},
     evidence::version_in_image,
     images::engine_of_image,
-    kind::TextKind,
+    kind::{TextKind, has_programs_of_supervisord},
     quoting::quoted,
 };
 
@@ -59,7 +60,11 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
             ..composed.into_document(TextKind::Script, context.clone())
         }
     };
-    let starts = entries.iter().filter(|entry| matches!(entry.key, "ExecStart" | "Exec" | "ExecStartPre"));
+    let is_of_supervisord = has_programs_of_supervisord(source);
+    let starts = entries.iter().filter(|entry| match entry.key {
+        "ExecStart" | "Exec" | "ExecStartPre" => !is_of_supervisord,
+        key => is_of_supervisord && key == "command",
+    });
     ReadDocument { documents: starts.map(command).collect(), ..ReadDocument::default() }
 }
 
@@ -166,7 +171,8 @@ fn surroundings(entries: &[UnitEntry<'_>], specifiers: &Specifiers<'_>) -> Surro
     let mut surroundings = Surroundings::default();
     for entry in entries {
         match entry.key {
-            "EnvironmentFile" | "PassEnvironment" => surroundings.is_open = true,
+            // Supervisord's programs have variables of their own, and those of supervisord.
+            "EnvironmentFile" | "PassEnvironment" | "environment" => surroundings.is_open = true,
             "Environment" => {
                 let environment = Arc::make_mut(&mut surroundings.environment);
                 let pairs = unquoted_words(entry.value);

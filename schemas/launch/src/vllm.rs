@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use keys::{ConfigFlag, is_config, named};
 use schemas::{
     engines::Engine,
-    flags::{Arity, Key},
+    flags::{self, Arity, Key, Lookup},
     text::{Located, Span},
+    version::EngineVersion,
 };
 use serde_json::Value as Json;
 
@@ -156,6 +157,54 @@ impl Launch {
         let own = |argument: &&Argument| !argument.in_branch && is_config(&argument.flag.value);
         let given: Vec<Argument> = self.arguments.iter().filter(own).cloned().collect();
         speculation(&given)?.keys.get(key).filter(|own| own.written == key).map(|own| own.span)
+    }
+}
+
+/// The name of a key's flag, without dashes.
+pub(super) fn name_of(key: Key) -> Option<&'static str> {
+    Some(match key {
+        Key::ModelPath => "model",
+        Key::Dtype => "dtype",
+        Key::TpSize => "tensor-parallel-size",
+        Key::ContextLength => "max-model-len",
+        Key::Config => "config",
+        _ => return None,
+    })
+}
+
+/// Flags that took an optional word in versions before 0.8.5.
+const ONCE_OPTIONAL: [&str; 2] = ["enable-chunked-prefill", "multi-step-stream-outputs"];
+
+/// Short names of flags that take a word, and of switches.
+const SHORT_WITH_WORD: [&str; 17] = [
+    "-O", "-ac", "-cc", "-dcp", "-dp", "-dpa", "-dpl", "-dpn", "-dpp", "-dpr", "-n", "-pcp", "-pp", "-q", "-r", "-sc",
+    "-tp",
+];
+const SHORT_SWITCHES: [&str; 4] = ["-asc", "-dpe", "-dph", "-ep"];
+
+/// The number of words that follow a flag on the command line of `vllm serve`, if known.
+pub(super) fn arity(spelling: &str, version: Option<EngineVersion>) -> Option<Arity> {
+    let (flag, key) = spelling.split_once('.').map_or((spelling, None), |(flag, key)| (flag, Some(key)));
+    let Some(name) = flag.strip_prefix("--").filter(|name| !name.starts_with('-')) else {
+        return match flag {
+            _ if SHORT_WITH_WORD.contains(&flag) => Some(Arity::One),
+            _ if SHORT_SWITCHES.contains(&flag) => Some(Arity::None),
+            _ => None,
+        };
+    };
+    let name = name.replace('_', "-");
+    if ONCE_OPTIONAL.contains(&name.as_str()) {
+        return Some(Arity::Optional);
+    }
+    let found = match flags::vllm().lookup(&name, version) {
+        Lookup::Unknown | Lookup::Ambiguous(_) if version.is_some() => flags::vllm().lookup(&name, None),
+        found => found,
+    };
+    match found {
+        // A key of the flag's JSON.
+        Lookup::Exact(_) | Lookup::Abbreviation(_) if key.is_some() => Some(Arity::One),
+        Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => Some(spelling.arity),
+        Lookup::Ambiguous(_) | Lookup::Unknown => None,
     }
 }
 

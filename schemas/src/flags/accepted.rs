@@ -53,6 +53,22 @@ impl Word {
     }
 }
 
+/// Whether some version of an engine reads a text as an integer that may have a suffix: `8192`,
+/// `8k`, `25.6k`, `8Ki`, and vLLM's `8K`.
+pub fn is_size(text: &str) -> bool {
+    let text = text.trim();
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let plain = |digits: &str| {
+        let parts = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        !digits.is_empty() && digits.split('_').all(parts)
+    };
+    if plain(unsigned) {
+        return true;
+    }
+    let number = text.strip_suffix('i').unwrap_or(text).strip_suffix(['k', 'K', 'm', 'M', 'g', 'G', 't', 'T']);
+    number.is_some_and(|number| number.split('.').count() <= 2 && number.split('.').all(plain))
+}
+
 impl AcceptedValues {
     /// Whether the version's parser compares words with a list.
     pub fn has_list_in(&self, version: EngineVersion) -> bool {

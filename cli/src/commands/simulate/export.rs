@@ -167,6 +167,12 @@ pub fn exported(
     slime(arguments, name, &flags)
 }
 
+/// The array of slime's flags. Without a limit SGLang runs 48 requests at most while it speculates,
+/// so that of the simulation is written.
+fn array(flags: &[String], max_running_requests: usize) -> String {
+    format!("SGLANG_ARGS=(\n  {}\n  --sglang-max-running-requests {max_running_requests}\n)", flags.join("\n  "))
+}
+
 /// Prints flags for slime.
 fn slime(arguments: &Arguments, name: &str, flags: &SlimeFlags) -> anyhow::Result<()> {
     flags.warnings.iter().for_each(|warning| terminal::note(&format!("warning: {warning}")));
@@ -175,7 +181,7 @@ fn slime(arguments: &Arguments, name: &str, flags: &SlimeFlags) -> anyhow::Resul
         terminal::note("no speculation is the fastest: leave slime's flags of speculation out");
         return Ok(());
     }
-    let flags = format!("SGLANG_ARGS=(\n  {}\n)", flags.flags.join("\n  "));
+    let flags = array(&flags.flags, arguments.max_running_requests);
     if arguments.json {
         terminal::lines(&flags);
         return Ok(());
@@ -238,4 +244,15 @@ fn temperatures(arguments: &Arguments, plan: &SimulationPlan, chain: TreeShape) 
     let dataset = trace.display().to_string();
     outputs::write(&path, &found.file(&dataset), "")?;
     Ok(Some(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_for_slime_have_the_limit_of_the_simulation() {
+        let written = array(&["--sglang-speculative-algorithm EAGLE3".to_owned()], 256);
+        assert!(written.contains("\n  --sglang-max-running-requests 256\n"), "{written}");
+    }
 }

@@ -49,10 +49,16 @@ impl LaunchBuilder<'_> {
         let stated = command.version.filter(|stated| stated.is_of(engine)).map(|stated| stated.version);
         let version = self.options.version.or(stated.map(|version| version.value));
         let mut troubles = Vec::new();
-        let names = FlagNames { engine, version, callee: self.context.callee };
+        let before = detected.first_argument.checked_sub(1).and_then(|last| command.words.get(last));
+        let is_after_serve = before.is_some_and(|word| word.value.known() == Some("serve"));
+        let is_command_line = detected.launcher == Launcher::Own
+            && detected.is_sure
+            && self.context.callee.is_none()
+            && !command.is_variable;
+        let names = FlagNames { engine, version, callee: self.context.callee, is_command_line, is_after_serve };
         let mut arguments = split::split(self.source, words, names, &mut troubles);
         if engine == Engine::Vllm {
-            split::positional_model(&mut arguments);
+            split::positional_model(&mut arguments, names);
         }
         for argument in &mut arguments {
             argument.in_branch = command.branches.contains(&argument.flag.span);
@@ -135,7 +141,14 @@ impl LaunchBuilder<'_> {
     /// mentions flags leaves values out.
     fn sort_out_missing(&self, troubles: &mut Vec<Finding>, is_mentioned: bool) {
         let is_missing = |trouble: &Finding| trouble.code == problems::MISSING_VALUE.code;
-        troubles.retain(|trouble| !is_mentioned || !is_missing(trouble));
+        // A value in quotes on the next line: what splits the lines is not this text's shell.
+        let is_below = |trouble: &Finding| {
+            let after = self.source.text().get(trouble.span.end..).unwrap_or_default();
+            let next = after.trim_start();
+            after.get(..after.len() - next.len()).is_some_and(|blanks| blanks.contains('\n'))
+                && next.starts_with(['\'', '"', '{', '['])
+        };
+        troubles.retain(|trouble| !is_missing(trouble) || (!is_mentioned && !is_below(trouble)));
         for trouble in troubles.iter_mut().filter(|trouble| is_missing(trouble)) {
             let after = self.source.text().get(trouble.span.end..).unwrap_or_default();
             if after.trim_start_matches([' ', '\t', '=', '"']).starts_with(['$', '{', '<']) {
@@ -154,11 +167,11 @@ impl LaunchBuilder<'_> {
         findings: &mut Vec<Finding>,
     ) {
         if detected.engine == Engine::Vllm {
-            // Only the speculative configuration of vLLM is checked, so unknown flags prove
-            // nothing.
             findings.push(problems::vllm_unread(detected.anchor));
-            // Whether a word belongs to a flag that is not read is unknown.
-            findings.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
+            // Whether a word belongs to a flag that another program reads is unknown.
+            let is_read = detected.launcher == Launcher::Own && detected.is_sure && !is_over_ssh(command, detected);
+            troubles.retain(|trouble| is_read || trouble.code == problems::MISSING_VALUE.code);
+            findings.append(&mut troubles);
             let mut wrong = vllm::bad_values(self.source, self.context, arguments, false);
             // Hydra has its own grammar, what splits a variable that is used elsewhere is unknown,
             // and a shell on the other host reads the words once more.

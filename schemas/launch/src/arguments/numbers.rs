@@ -1,6 +1,12 @@
 //! Values that argparse cannot read: words where a number must be.
 
-use schemas::{engines::Engine, finding::Finding, flags::Takes, keywords::Callee, text::shortened};
+use schemas::{
+    engines::Engine,
+    finding::Finding,
+    flags::{self, Takes, ValueKind, is_size},
+    keywords::Callee,
+    text::shortened,
+};
 
 use super::{
     super::{Argument, placeholder, problems},
@@ -13,14 +19,21 @@ pub(super) fn bad_values(arguments: &[Argument], engine: Engine, callee: Option<
     for argument in arguments {
         findings.extend(bounds::beyond(argument, engine, callee));
         let Some(key) = argument.key else { continue };
+        let accepted = flags::sglang().accepted(key.flag().name);
+        let is_sized = accepted.is_some_and(|accepted| accepted.kind == ValueKind::Size);
         let (what, is_read): (_, fn(&str) -> bool) = match key.flag().takes {
+            Takes::Integer if is_sized => ("…", is_size),
             Takes::Integer | Takes::Integers => ("int", is_integer),
             // Python's numbers: underscores between digits, and blanks around them.
             Takes::Number => ("float", |text| text.trim().replace('_', "").parse::<f64>().is_ok()),
-            Takes::Size => ("int", |text| !is_grouped(text)),
+            // vLLM's context may be what fits.
+            Takes::Size => ("…", |text| is_size(text) || text.trim().eq_ignore_ascii_case("auto")),
             Takes::Nothing | Takes::Text | Takes::Choice(_) | Takes::Texts => continue,
         };
-        let is_bad = |text: &str| !is_read(text) && !placeholder::may_replace_number(&argument.flag.value, text);
+        // A list of flags has commas after the names of their values.
+        let may_replace =
+            |text: &str| placeholder::may_replace_number(&argument.flag.value, text.strip_suffix(',').unwrap_or(text));
+        let is_bad = |text: &str| !is_read(text) && !may_replace(text);
         let bad = argument.values.iter().find(|value| value.value.known().is_some_and(is_bad));
         if let Some(bad) = bad {
             let shown = shortened(bad.value.written());
@@ -33,11 +46,6 @@ pub(super) fn bad_values(arguments: &[Argument], engine: Engine, callee: Option<
             findings.push(finding);
         }
     }
-}
-
-/// Whether commas group the digits of a number.
-fn is_grouped(text: &str) -> bool {
-    text.contains(',') && text.split(',').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether Python's `int` takes a text.

@@ -14,6 +14,7 @@ use super::super::{
     placeholder::{is_ellipsis, is_placeholder, opens_placeholder},
     problems, vllm,
 };
+use super::model_word::ModelWord;
 
 /// SGLang arguments that slime sets itself and so does not take after its prefix
 /// (slime `backends/sglang_utils/arguments.py`).
@@ -79,6 +80,7 @@ pub(super) fn split(
     let mut words = words.iter().peekable();
     // The flag just before, if it has all its words already: what follows it belongs to nothing.
     let mut complete: Option<String> = None;
+    let mut model = ModelWord::new(words.clone(), names);
     // An ellipsis after a list of values.
     let mut stands_for: Vec<Located<Value>> = Vec::new();
     while let Some(word) = words.next() {
@@ -88,25 +90,24 @@ pub(super) fn split(
         };
         let Some(text) = text else {
             let value = value(word);
-            // The first of several such words is enough.
-            if let Value::Known(text) = &value.value
-                && let Some(flag) = complete.take()
-                && text != "--"
-            {
-                findings.push(stray(&flag, text, word.span));
-            }
+            findings.extend(model.look(&value, &mut complete, words.clone()));
             arguments.push(without_flag(word, value));
             continue;
         };
+        model.is_before = false;
         let (spelling, inline) = match text.split_once('=') {
             Some((spelling, value)) => (spelling, Some(value)),
             None => (text, None),
         };
         let (key, arity) = names.meaning(spelling);
+        let arity = arity.or_else(|| names.arity_in_vllm(spelling));
         let mut values = Vec::new();
         let mut flag_span = word.span;
         if let Some(value) = inline {
             (flag_span, values) = inline_value(source, word.span, spelling, value);
+            if arity == Some(Arity::None) && names.callee.is_none() && word.value.known().is_some() {
+                findings.push(value_of_switch(spelling, value, word.span));
+            }
             if word.value.known().is_none() {
                 values.iter_mut().for_each(|value| value.value = Value::Unknown(value.value.written().to_owned()));
             }
@@ -144,7 +145,8 @@ pub(super) fn split(
         if opens_template {
             values.iter_mut().for_each(|value| value.value = Value::Unknown(value.value.written().to_owned()));
         }
-        complete = (arity.is_some() && !opens_template).then(|| spelling.to_owned());
+        complete =
+            (arity.is_some() && !opens_template && !is_in_pieces(names.engine, &values)).then(|| spelling.to_owned());
         let span = values.iter().filter(|value| value.span.start >= word.span.start).fold(word.span, |span, value| {
             // Words of a variable are elsewhere and would stretch the span over the whole text.
             if source.slice(Span::new(span.end, value.span.start)).trim_matches(BETWEEN).is_empty() {
@@ -165,6 +167,11 @@ pub(super) fn split(
         }));
     }
     arguments
+}
+
+/// Whether the first of a flag's values is JSON without quotes, which is another finding.
+fn is_in_pieces(engine: Engine, values: &[Located<Value>]) -> bool {
+    engine == Engine::Vllm && values.first().is_some_and(|value| value.value.written().starts_with(['{', '[']))
 }
 
 /// The word as a launch keeps it, a placeholder as one that is not known.
@@ -200,12 +207,22 @@ pub(crate) struct FlagNames {
     pub version: Option<EngineVersion>,
     /// The class whose keywords the names are.
     pub callee: Option<Callee>,
+    /// Whether the engine's own parser reads the words, and nothing else.
+    pub is_command_line: bool,
+    /// Whether the words follow `vllm serve`, rather than an image or a module.
+    pub is_after_serve: bool,
 }
 
 impl FlagNames {
     /// The names of an engine's command line.
     pub fn for_engine(engine: Engine, version: Option<EngineVersion>) -> Self {
-        Self { engine, version, callee: None }
+        Self { engine, version, callee: None, is_command_line: false, is_after_serve: false }
+    }
+
+    /// How many words follow a flag of `vllm serve`.
+    fn arity_in_vllm(&self, spelling: &str) -> Option<Arity> {
+        let is_read = self.engine == Engine::Vllm && self.is_command_line;
+        is_read.then(|| vllm::arity(spelling, self.version)).flatten()
     }
 
     /// What a flag means to the engine, and how many words follow it where that is known. A class
@@ -263,16 +280,28 @@ fn sglang(name: &str, version: Option<EngineVersion>) -> (Option<Key>, Option<Ar
         }
         Lookup::Unknown => return (None, None),
     };
+    // It took an optional word before 0.5.8.
+    let is_optional = spelling.canonical == "hybrid-kvcache-ratio";
+    let arity = if is_optional { Arity::Optional } else { spelling.arity };
     let key = flags::by_name(spelling.canonical).or_else(|| flags::by_name(spelling.name)).map(|flag| flag.key);
-    (key, Some(spelling.arity))
+    (key, Some(arity))
 }
 
-/// `vllm serve MODEL`: the first word, if no flag names the model.
-pub(super) fn positional_model(arguments: &mut [Argument]) {
+/// `vllm serve MODEL`: the first word without a flag, if no flag names the model. Where flags are
+/// not known to take the words after them, only one in front of them all.
+pub(super) fn positional_model(arguments: &mut [Argument], names: FlagNames) {
     if arguments.iter().any(|argument| argument.key == Some(Key::ModelPath)) {
         return;
     }
-    if let Some(first) = arguments.first_mut().filter(|first| !is_flag(&first.flag.value)) {
+    let is_model = |argument: &&mut Argument| {
+        argument.is_positional() && (argument.values.iter().all(|value| value.value.known().is_some()))
+    };
+    let first = match arguments.first_mut() {
+        Some(first) if !is_flag(&first.flag.value) => Some(first),
+        _ if names.is_command_line => arguments.iter_mut().find(is_model),
+        _ => None,
+    };
+    if let Some(first) = first {
         first.key = Some(Key::ModelPath);
     }
 }
@@ -281,9 +310,12 @@ fn missing(flag: &str, span: Span) -> Finding {
     problems::MISSING_VALUE.at(span, format!("`{flag}` has no value"), "a value must follow").by_words()
 }
 
-fn stray(flag: &str, word: &str, span: Span) -> Finding {
-    let shown = shortened(word);
-    problems::STRAY_VALUE
-        .at(span, format!("`{shown}` does not belong to a flag: `{flag}` takes no more values"), "stray word")
-        .by_words()
+fn value_of_switch(flag: &str, value: &str, span: Span) -> Finding {
+    let shown = shortened(value);
+    let mut finding =
+        problems::STRAY_VALUE.at(span, format!("`{flag}` takes no value, but got `{shown}`"), "a switch").by_words();
+    finding.notes.push(format!("the parser says: `error: argument {flag}: ignored explicit argument '{shown}'`"));
+    let is_off = ["false", "0", "no", "off"].iter().any(|word| value.eq_ignore_ascii_case(word));
+    finding.help = Some(if is_off { format!("take `{flag}` out") } else { format!("write `{flag}`") });
+    finding
 }

@@ -34,7 +34,7 @@ pub(crate) fn report(arguments: &[Argument], engine: Engine, forks: &Forks, find
     for argument in arguments.iter().filter(judged) {
         let written = argument.flag.value.as_str();
         let Some(name) = own_name(written, engine) else { continue };
-        let two_dashes = !written.starts_with("---");
+        let two_dashes = written.starts_with("--") && !written.starts_with("---");
         if has_prefix(engine, name) {
             continue;
         }
@@ -72,6 +72,10 @@ fn doubt_forks(mut finding: Finding, engine: Engine, forks: &Forks, name: &str) 
 fn own_name(written: &str, engine: Engine) -> Option<&str> {
     match engine {
         Engine::Vllm => None,
+        // It has no short names: one dash before a flag's name is one too few.
+        Engine::Sglang if !written.starts_with("--") => {
+            written.strip_prefix('-').filter(|name| name.len() > 1 && of_sglang(name).is_some())
+        }
         Engine::Sglang | Engine::Spectune => written.strip_prefix("--"),
         Engine::Slime => {
             let ours = SLIMES_OWN.iter().any(|own| written.starts_with(own));
@@ -85,8 +89,32 @@ fn unsupported(argument: &Argument) -> Finding {
     problems::UNKNOWN_FLAG.at(argument.flag.span, message, "a flag of sglang only").by_engine()
 }
 
+/// The flag that a name is, or is short for.
+fn of_sglang(name: &str) -> Option<&'static str> {
+    match flags::lookup(name, None) {
+        Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => Some(spelling.name),
+        Lookup::Ambiguous(_) | Lookup::Unknown => None,
+    }
+}
+
+/// vLLM's names of flags, with SGLang's.
+const OF_VLLM: [(&str, &str); 8] = [
+    ("block-size", "page-size"),
+    ("enforce-eager", "disable-cuda-graph"),
+    ("gpu-memory-utilization", "mem-fraction-static"),
+    ("max-model-len", "context-length"),
+    ("max-model-length", "context-length"),
+    ("max-num-batched-tokens", "max-prefill-tokens"),
+    ("max-num-seqs", "max-running-requests"),
+    ("seed", "random-seed"),
+];
+
 /// The flag of which a name is a typo.
 fn nearest(name: &str) -> Option<&'static str> {
+    // Only the dashes are wrong.
+    if let Some(known) = of_sglang(name) {
+        return Some(known);
+    }
     let known =
         flags::spellings().iter().map(|spelling| spelling.name).chain(flags::FLAGS.iter().map(|flag| flag.name));
     let near = known
@@ -129,7 +157,14 @@ fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Finding 
             let description = "write the intended flag".into();
             finding.fix = Some(Fix { description, safety: Safety::Unsafe, edits });
         }
-        None if engine != Engine::Spectune => return finding.doubt(Doubt::OtherRelease),
+        None if engine != Engine::Spectune => {
+            let name = own_name(&argument.flag.value, engine).unwrap_or_default();
+            if let Some((_, own)) = OF_VLLM.iter().find(|(other, _)| *other == name) {
+                let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
+                finding.help = Some(format!("that is vLLM's name; sglang has `{prefix}{own}`"));
+            }
+            return finding.doubt(Doubt::OtherRelease);
+        }
         None => {}
     }
     finding

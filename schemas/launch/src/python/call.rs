@@ -346,7 +346,13 @@ impl<'t> LaunchCall<'t, '_> {
     }
 
     fn is_switch(&self, spelling: &str) -> bool {
-        let names = FlagNames { engine: self.started.engine, version: None, callee: self.started.callee };
+        let names = FlagNames {
+            engine: self.started.engine,
+            version: None,
+            callee: self.started.callee,
+            is_command_line: false,
+            is_after_serve: false,
+        };
         names.meaning(spelling).1 == Some(Arity::None)
     }
 }

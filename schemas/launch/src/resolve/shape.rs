@@ -18,8 +18,12 @@ const V0_5_12: EngineVersion = EngineVersion::new(0, 5, 12);
 
 /// Whether the algorithm is given as `NONE`, which turns speculation off.
 pub(super) fn is_off(given: &Given<'_>) -> bool {
-    let name = given.launch.text(Key::SpeculativeAlgorithm);
-    name.is_some_and(|name| name.value.eq_ignore_ascii_case("NONE")) && given.version >= ANY_CASE_SINCE
+    given.launch.text(Key::SpeculativeAlgorithm).is_some_and(|name| turns_off(name.value, given.version))
+}
+
+/// Whether an algorithm's name turns speculation off in a version.
+pub(crate) fn turns_off(name: &str, version: EngineVersion) -> bool {
+    name.eq_ignore_ascii_case("NONE") && version >= ANY_CASE_SINCE
 }
 
 pub(super) fn algorithm(given: &Given<'_>) -> Option<Decided<Algorithm>> {

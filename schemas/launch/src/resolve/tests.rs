@@ -260,7 +260,8 @@ fn pages_snap_to_what_the_backend_takes() {
 
 #[test]
 fn dtypes_are_loaded_as_the_configs_say_unless_stated() {
-    let source = Source::new("x", "sglang serve --model-path x --speculative-draft-model-path y");
+    let source =
+        Source::new("x", "sglang serve --model-path x --speculative-algorithm EAGLE3 --speculative-draft-model-path y");
     let parsed = parse(&source, &Options::default());
     let launch = parsed.launches.first().expect("a launch");
     let (target, silent) = (model("A", r#""torch_dtype": "bfloat16""#), model("B", ""));

@@ -86,13 +86,18 @@ impl<'a> Interpreter<'a> {
         })
     }
 
-    /// The program that Python runs from a word in single quotes: `python3 -c '…'`.
+    /// The program that Python runs from a word in quotes that the shell leaves as it is:
+    /// `python3 -c '…'`.
     pub(super) fn python_in(&self, command: &SimpleCommand<'a>) -> Option<Span> {
         let mut words = command.words.iter().skip_while(|word| {
             !word.text().map(programs::base).is_some_and(|name| matches!(name, "python" | "python3"))
         });
         let at = words.find(|word| word.text() == Some("-c")).and_then(|_| words.next())?;
-        let inside = self.inside(at.span).filter(|_| self.source.slice(at.span).starts_with('\''))?;
+        let inside = self.inside(at.span)?;
+        let is_single = self.source.slice(at.span).starts_with('\'');
+        if !is_single && self.source.slice(inside).contains(['$', '`', '\\']) {
+            return None;
+        }
         names_an_engine(self.source.slice(inside)).then_some(inside)
     }
 

@@ -2,7 +2,7 @@
 
 use schemas::{diagnostic::Edit, flags::Key, text::Source, version::EngineVersion};
 
-use super::super::{Launch, Options, parse};
+use super::super::{Launch, Options, parse, problems};
 
 const VERSION: EngineVersion = EngineVersion::new(0, 5, 23);
 
@@ -32,7 +32,9 @@ fn launches(text: &str) -> Vec<String> {
         }
         words.join(" ")
     };
-    let found = parsed.findings.iter().map(|found| format!("{} {}", found.code, at(found.span.start)));
+    // Most texts name no model.
+    let others = parsed.findings.iter().filter(|found| found.code != problems::WITHOUT_MODEL.code);
+    let found = others.map(|found| format!("{} {}", found.code, at(found.span.start)));
     parsed.launches.iter().map(shown).chain(found).collect()
 }
 

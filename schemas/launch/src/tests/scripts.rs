@@ -2,7 +2,7 @@
 
 use schemas::text::Source;
 
-use super::super::{Options, parse};
+use super::super::{Options, parse, problems};
 
 /// Each launch of a text: its environment, the arguments that it may also receive (`?`), and its
 /// flags with their values.
@@ -23,7 +23,9 @@ fn launches(text: &str) -> Vec<String> {
         }
         words.join(" ")
     };
-    let found = parsed.findings.iter().map(|finding| format!("{} {}", finding.code, finding.message));
+    // Most texts name no model.
+    let others = parsed.findings.iter().filter(|found| found.code != problems::WITHOUT_MODEL.code);
+    let found = others.map(|finding| format!("{} {}", finding.code, finding.message));
     parsed.launches.iter().map(shown).chain(found).collect()
 }
 

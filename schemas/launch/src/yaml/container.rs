@@ -60,8 +60,17 @@ impl<'a> YamlContainer<'a> {
     /// command given as a single string is split into words without a shell.
     pub fn from_map(yaml: &str, tree: &'a Tree, map: &'a Map, runner: Runner) -> Option<Self> {
         let words = words(yaml, tree, COMMAND.iter().filter_map(|key| tree.get(map, key)))?;
-        let image = tree.get(map, "image").and_then(|id| tree.scalar(id));
-        let version = image.and_then(|image| version_in_image(&image.text, image.span));
+        let parts = tree.get(map, "image").and_then(|id| tree.map(id));
+        let image = match parts {
+            // Values of a chart give the parts of its name by themselves.
+            Some(parts) => tree.get(parts, "repository").and_then(|id| tree.scalar(id)),
+            None => tree.get(map, "image").and_then(|id| tree.scalar(id)),
+        };
+        let tag = parts.and_then(|parts| tree.scalar(tree.get(parts, "tag")?));
+        let version = image.and_then(|image| match tag {
+            Some(tag) => version_in_image(&format!("{}:{}", image.text, tag.text), tag.span),
+            None => version_in_image(&image.text, image.span),
+        });
         let of_image = image.and_then(|image| Some((engine_of_image(&image.text)?, image, tree.align(yaml, image)?)));
         // An entry point without arguments has nothing to check, and no place for another flag.
         let has_arguments = words.iter().any(|word| word.scalar.text != "serve");

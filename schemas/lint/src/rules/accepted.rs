@@ -1,12 +1,12 @@
 //! Words after flags, held against what the version's parser takes.
 
 use launch::{
-    Argument, Value,
+    Argument, Syntax, Value,
     placeholder::{may_replace_number, may_replace_value},
 };
 use schemas::{
     diagnostic::{Edit, Safety, Severity},
-    flags::{AcceptedValues, Lookup, Registered, ValueKind, Word},
+    flags::{AcceptedValues, Lookup, Registered, ValueKind, Word, is_size},
     text::{Located, distance, shortened},
     version::EngineVersion,
 };
@@ -69,7 +69,8 @@ fn is_same(kind: ValueKind, known: &str, text: &str) -> bool {
 fn is_of(kind: ValueKind, text: &str) -> bool {
     let plain = text.trim().replace('_', "");
     match kind {
-        ValueKind::Text | ValueKind::Size => true,
+        ValueKind::Text => true,
+        ValueKind::Size => is_size(text),
         ValueKind::Integer => plain.parse::<i128>().is_ok(),
         ValueKind::Number => plain.parse::<f64>().is_ok(),
     }
@@ -83,15 +84,17 @@ fn not_listed(
     (text, is_late): (&str, bool),
 ) -> Finding {
     let (version, engine) = (context.version(), context.launch.engine.reference());
-    let (flag, shown) = (&argument.named(context.launch.callee), shortened(text));
+    let (parsed, shown) = (argument.named(context.launch.callee), shortened(text));
+    let flag = &context.launch.as_written(&parsed);
     let is_call = context.launch.callee.is_some();
+    let is_file = matches!(context.launch.syntax, Syntax::YamlConfig | Syntax::YamlOverrides);
     let words: Vec<&str> = accepted.words_in(version).collect();
     let elsewhere = accepted.words.iter().find(|known| known.text == text);
     let finding =
         Finding::new(word.span, format!("{engine} {version} does not take `{shown}` for `{flag}`"), "not taken")
             .maybe_note(
                 (!is_call && !is_late)
-                    .then(|| format!("{engine} says: `error: argument {flag}: invalid choice: '{shown}'`")),
+                    .then(|| format!("{engine} says: `error: argument {parsed}: invalid choice: '{shown}'`")),
             )
             .maybe_note(is_late.then(|| format!("{engine} says: `ValueError: Invalid attention backend: {shown}`")))
             .maybe_note(elsewhere.and_then(|known| match (known.since, known.until) {
@@ -111,7 +114,11 @@ fn not_listed(
         Some(known) => {
             let whole = word.span.end - word.span.start == text.len();
             let edits = if whole { vec![Edit { span: word.span, replacement: known.to_owned() }] } else { Vec::new() };
-            let line = if is_call { format!("{flag}=\"{known}\"") } else { format!("{flag} {known}") };
+            let line = match (is_call, is_file) {
+                (true, _) => format!("{flag}=\"{known}\""),
+                (false, true) => format!("{flag}: {known}"),
+                (false, false) => format!("{flag} {known}"),
+            };
             finding.help(format!("write `{line}`")).fix(Safety::Unsafe, "write the intended word", edits)
         }
         None if words.len() <= LISTED => finding.help(format!("write one of {}", words.join(", "))),
@@ -133,11 +140,13 @@ fn not_listed(
 /// The word that another one stands for.
 fn meant<'a>(words: &[&'a str], text: &str) -> Option<&'a str> {
     let folded = text.to_ascii_lowercase().replace('-', "_");
-    let near = words.iter().map(|known| (distance(known, &folded), *known)).min();
-    let near = near.filter(|(far, known)| *far <= SLIP && far * 2 < known.len()).map(|(_, known)| known);
-    near.or_else(|| {
-        SYNONYMS.iter().find(|(other, known)| *other == folded && words.contains(known)).map(|(_, known)| *known)
-    })
+    let synonym = SYNONYMS.iter().find(|(other, known)| *other == folded && words.contains(known));
+    let near = || {
+        let near = words.iter().map(|known| (distance(known, &folded), *known)).min();
+        near.filter(|(far, known)| *far <= SLIP && far * 2 < known.len()).map(|(_, known)| known)
+    };
+    // A name that is used elsewhere is no slip of the pen.
+    synonym.map(|(_, known)| *known).or_else(near)
 }
 
 /// What users write for other words.

@@ -3,3 +3,4 @@ mod field;
 mod fixes;
 mod pages;
 mod shown;
+mod spelled;

@@ -96,32 +96,30 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     findings
 }
 
-/// A finding for each part of a model that cannot be split.
+/// A finding with the parts of a model that cannot be split, and the first one's message.
 fn of_model(
     context: &Context<'_>,
     whose: &str,
     size: usize,
     misfits: &dyn Fn(usize) -> Vec<(String, &'static str)>,
-) -> Vec<Finding> {
-    let fits =
-        (1..size.min(MOST_GPUS)).rev().find(|smaller| size.is_multiple_of(*smaller) && misfits(*smaller).is_empty());
+) -> Option<Finding> {
+    let fits = (1..size.min(MOST_GPUS)).rev().find(|smaller| misfits(*smaller).is_empty());
     let parallel = if context.launch.engine == Engine::Slime { Key::RolloutNumGpusPerEngine } else { Key::TpSize };
     let model = if whose == "draft" { Key::SpeculativeDraftModelPath } else { Key::ModelPath };
-    misfits(size)
-        .into_iter()
-        .map(|(what, says)| {
-            let message = format!("the {whose}'s {what} cannot be split over {size} GPUs");
-            let finding = Finding::new(context.value_place(model), message, what)
-                .related(context.span(parallel), format!("{size} GPUs"))
-                .sglang_says(says);
-            match fits {
-                Some(fits) => {
-                    finding.help(format!("write `{}`, or use another {whose}", context.tensor_parallel_line(fits)))
-                }
-                None => finding.help(format!("use another {whose}")),
-            }
-        })
-        .collect()
+    let (parts, messages): (Vec<String>, Vec<&'static str>) = misfits(size).into_iter().unzip();
+    let says = messages.first()?;
+    let what = match parts.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => parts.concat(),
+    };
+    let message = format!("the {whose}'s {what} cannot be split over {size} GPUs");
+    let finding = Finding::new(context.value_place(model), message, what)
+        .related(context.span(parallel), format!("{size} GPUs"))
+        .sglang_says(*says);
+    Some(match fits {
+        Some(fits) => finding.help(format!("write `{}`, or use another {whose}", context.tensor_parallel_line(fits))),
+        None => finding.help(format!("use another {whose}")),
+    })
 }
 
 /// The parts that cannot be split, with the engine's message.

@@ -86,8 +86,12 @@ pub(in crate::rules) const RULE: Definition = Definition {
     check: RuleCheck::One(check),
 };
 
-/// The first version that is checked.
+/// The first version that compares a method with a list. Earlier ones run what they make of the
+/// draft.
 const FIRST: EngineVersion = EngineVersion::new(0, 10, 0);
+
+/// Methods that came to the list later, and whose drafts earlier versions may run.
+const READ_BEFORE: [&str; 4] = ["draft_model", "eagle3", "mimo_mtp", "mtp"];
 
 /// Other engines' names of methods.
 const ELSEWHERE: [(&str, &str); 3] = [("nextn", "mtp"), ("standalone", "draft_model"), ("draft", "draft_model")];
@@ -100,10 +104,13 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     // The type of a draft names its method too.
     let method = context.method_of_type(&config).map(str::to_owned).or(config.method)?;
     let version = context.version();
-    if version < FIRST {
-        return None;
-    }
     let place = context.launch.vllm_key_place("method").unwrap_or(config.span);
+    if version < FIRST {
+        // A draft of a kind that those versions do not have cannot run, whatever it is called.
+        let is_later =
+            |word: &&Word| word.since.is_some_and(|since| FIRST < since) && !READ_BEFORE.contains(&word.text);
+        return elsewhere(context, Speculative::Method.word(&method).filter(is_later)?, place);
+    }
     if let Some(word) = Speculative::Method.word(&method) {
         return elsewhere(context, word, place);
     }
@@ -194,5 +201,25 @@ mod tests {
         assert_eq!(severity(EngineVersion::new(0, 19, 0)), Some(Severity::Error), "0.19.1 does not have it either");
         assert_eq!(severity(EngineVersion::new(0, 20, 1)), Some(Severity::Info));
         assert_eq!(severity(EngineVersion::new(0, 20, 2)), None);
+    }
+
+    #[test]
+    fn versions_that_compare_no_methods_do_not_run_later_ones_either() {
+        let severity = |method: &str, version: EngineVersion| {
+            let text = format!(
+                "vllm serve m --speculative-config '{{\"method\": \"{method}\", \"model\": \"d\", \"num_speculative_tokens\": 3}}'"
+            );
+            let options = ReportOptions { version: Some(version), ..ReportOptions::default() };
+            let found = report_text(&Source::new("run.sh", text), &options).findings;
+            found.iter().find(|one| one.code == "VL11").map(|one| one.severity)
+        };
+        for version in [EngineVersion::new(0, 8, 5), EngineVersion::new(0, 9, 2)] {
+            for method in ["suffix", "dflash", "glm4_moe_mtp"] {
+                assert_eq!(severity(method, version), Some(Severity::Error), "{method} in {version}");
+            }
+            for method in ["eagle", "eagle3", "deepseek_mtp", "mtp", "ngram"] {
+                assert_eq!(severity(method, version), None, "{method} in {version}");
+            }
+        }
     }
 }

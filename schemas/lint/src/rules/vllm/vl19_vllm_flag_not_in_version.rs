@@ -86,6 +86,23 @@ const NOW_FLAGS: [(&str, &str); 6] = [
     ("disable-log-requests", "no-enable-log-requests"),
 ];
 
+/// SGLang's names of flags, and others' that are alike, with vLLM's.
+const OF_OTHERS: [(&str, &str); 13] = [
+    ("attn-backend", "attention-backend"),
+    ("context-length", "max-model-len"),
+    ("dp", "data-parallel-size"),
+    ("dp-size", "data-parallel-size"),
+    ("max-model-length", "max-model-len"),
+    ("max-running-requests", "max-num-seqs"),
+    ("mem-fraction-static", "gpu-memory-utilization"),
+    ("model-path", "model"),
+    ("page-size", "block-size"),
+    ("pp-size", "pipeline-parallel-size"),
+    ("random-seed", "seed"),
+    ("tp", "tensor-parallel-size"),
+    ("tp-size", "tensor-parallel-size"),
+];
+
 /// Maximum edit distance at which a name counts as a typo of a flag.
 const SLIP: usize = 2;
 
@@ -219,9 +236,14 @@ fn nowhere(argument: &Argument, near: Option<&'static str>) -> Finding {
             "write the intended flag",
             vec![Edit { span: argument.flag.span, replacement: format!("--{known}") }],
         ),
-        None => finding
-            .at_most(Severity::Warning)
-            .note("a plug-in, a platform or a fork may have it")
-            .help(format!("remove `{written}` unless one of your plug-ins adds it")),
+        None => {
+            finding.at_most(Severity::Warning).note("a plug-in, a platform or a fork may have it").help(match OF_OTHERS
+                .iter()
+                .find(|(other, _)| *other == written.trim_start_matches('-').replace('_', "-"))
+            {
+                Some((_, own)) => format!("vllm's name for it is `--{own}`"),
+                None => format!("remove `{written}` unless one of your plug-ins adds it"),
+            })
+        }
     }
 }

@@ -70,6 +70,6 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 ranks.value
             ))
             .on_facts("target", context.target)
-            .help(format!("write `--tensor-parallel-size {fits}`")),
+            .help(format!("write `{}`", context.line(Key::TpSize, &fits.to_string()))),
     )
 }
