@@ -194,6 +194,12 @@ impl ApiError {
         Self { status: StatusCode::SERVICE_UNAVAILABLE, ..Self::failed(message) }
     }
 
+    /// A grammar is not compiled in time, perhaps since others are being compiled.
+    pub fn stuck_on_grammar(seconds: u64) -> Self {
+        let message = format!("the required form of the output was not compiled within {seconds} s; simplify it");
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, ..Self::failed(message) }
+    }
+
     /// The status of the answer.
     pub fn status(&self) -> StatusCode {
         self.status

@@ -134,7 +134,7 @@ impl Tools {
         match (&self.choice, content) {
             (ToolChoice::Auto, None) => None,
             (ToolChoice::Auto, Some((name, content))) => Some((name, GrammarForm::CallsOr(calls(), Box::new(content)))),
-            (ToolChoice::Required | ToolChoice::Named(_), _) => Some(("tool_choice", GrammarForm::Lark(calls()))),
+            (ToolChoice::Required | ToolChoice::Named(_), _) => Some(("tool_choice", GrammarForm::Calls(calls()))),
         }
     }
 

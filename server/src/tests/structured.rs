@@ -257,3 +257,18 @@ async fn with_tools_and_a_form_an_output_is_calls_or_has_the_form() {
         assert_eq!(answer["output"][0]["type"], kind, "{answer}");
     }
 }
+
+#[tokio::test]
+async fn an_output_ends_with_its_grammar_whatever_its_minimum_is() {
+    let server = start(ServeOptions::default()).await;
+    let completed = async |further: Value| {
+        let mut body = json!({"prompt": "a", "max_tokens": 40});
+        body.as_object_mut().expect("an object").extend(further.as_object().cloned().expect("an object"));
+        let answer = server.post("/v1/completions", body).await.json();
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop", "{answer}");
+        answer["choices"][0]["text"].as_str().expect("a text").to_owned()
+    };
+    assert_eq!(completed(json!({"regex": "ab", "min_tokens": 10})).await, "ab");
+    assert_eq!(completed(json!({"regex": "ab", "ignore_eos": true})).await, "ab");
+    assert_eq!(completed(json!({"regex": "a{0,30}", "ignore_eos": true})).await, "a".repeat(30));
+}

@@ -10,11 +10,18 @@ use super::{
         is_text,
     },
 };
-use crate::output::grammar::normalized;
+use crate::output::grammar::{CallGrammar, normalized};
 
 impl ToolFamily {
-    /// The grammar of one or several calls of these functions, in llguidance's language.
-    pub fn grammar(self, functions: &[&Function], several: bool, text: &Text) -> String {
+    /// The grammar of one or several calls of these functions.
+    pub fn grammar(self, functions: &[&Function], several: bool, text: &Text) -> CallGrammar {
+        CallGrammar {
+            text: self.grammar_text(functions, several, text),
+            schemas: functions.iter().map(|function| function.parameters.clone()).collect(),
+        }
+    }
+
+    fn grammar_text(self, functions: &[&Function], several: bool, text: &Text) -> String {
         let literal = |marker: &str| match text.special_token(marker) {
             Some(id) => format!("<[{id}]>"),
             None => quoted(marker),
@@ -214,8 +221,8 @@ mod tests {
             check(GrammarForm::Regex("[0-9]{3}".into()), "123", true);
             check(GrammarForm::Regex("[0-9]{3}".into()), call, true);
             check(GrammarForm::Lark("start: \"yes\" | \"no\"".into()), "no", true);
-            assert!(grammars.accepts(&GrammarForm::Lark(calls()), call), "{family:?}");
-            assert!(!grammars.accepts(&GrammarForm::Lark(calls()), "{\"ok\": true}"), "{family:?}");
+            assert!(grammars.accepts(&GrammarForm::Calls(calls()), call), "{family:?}");
+            assert!(!grammars.accepts(&GrammarForm::Calls(calls()), "{\"ok\": true}"), "{family:?}");
         }
     }
 }
