@@ -3,7 +3,7 @@
 use super::{
     harmony::{self, HarmonyStream},
     reasoning::{self, ReasoningStream, Thinking},
-    tools::{CallPiece, ShownCall, ToolCall, ToolFamily, ToolStream, Tools},
+    tools::{CallPiece, ParsedCalls, ShownCall, ToolCall, ToolFamily, ToolStream, Tools},
 };
 use crate::http::{error::ApiError, fields::Fields};
 
@@ -38,6 +38,8 @@ pub struct OutputParts {
     pub reasoning: Option<String>,
     pub content: String,
     pub calls: Vec<ToolCall>,
+    /// Whether a call is not complete.
+    pub is_cut: bool,
 }
 
 /// The response of one choice while it is streamed.
@@ -102,11 +104,13 @@ impl OutputReading {
     pub fn whole(&self, answer: &str) -> OutputParts {
         if self.in_channels {
             let (functions, most_calls) = self.callable();
-            let (thoughts, content, calls) = harmony::split(answer, functions, most_calls);
+            let (thoughts, ParsedCalls { content, calls, is_cut }) = harmony::split(answer, functions, most_calls);
             return match self.reasoning {
                 // Without separation the client gets everything that the model wrote.
-                None => OutputParts { reasoning: None, content: thoughts + &content, calls },
-                Some(Reasoning { shown, .. }) => OutputParts { reasoning: shown.then_some(thoughts), content, calls },
+                None => OutputParts { reasoning: None, content: thoughts + &content, calls, is_cut },
+                Some(Reasoning { shown, .. }) => {
+                    OutputParts { reasoning: shown.then_some(thoughts), content, calls, is_cut }
+                }
             };
         }
         let (thoughts, rest) = match self.reasoning {
@@ -116,11 +120,11 @@ impl OutputReading {
                 (shown.then_some(thoughts), rest)
             }
         };
-        let (content, calls) = match &self.tools {
+        let ParsedCalls { content, calls, is_cut } = match &self.tools {
             Some(tools) => tools.parse(&rest),
-            None => (rest, Vec::new()),
+            None => ParsedCalls { content: rest, calls: Vec::new(), is_cut: false },
         };
-        OutputParts { reasoning: thoughts, content, calls }
+        OutputParts { reasoning: thoughts, content, calls, is_cut }
     }
 
     /// Parses a response piece by piece.
@@ -172,9 +176,9 @@ impl ResponseReader {
         self.piece(thoughts, shown, reading, true)
     }
 
-    /// Whether a function has been called.
-    pub fn has_calls(&self) -> bool {
-        self.harmony.as_ref().map_or_else(|| self.tools.has_calls(), HarmonyStream::has_calls)
+    /// Whether functions have been called, and all calls are complete. Valid after the end.
+    pub fn has_complete_calls(&self) -> bool {
+        self.harmony.as_ref().map_or_else(|| self.tools.has_complete_calls(), HarmonyStream::has_complete_calls)
     }
 
     fn piece(&mut self, thoughts: String, shown: ShownCall, reading: &OutputReading, ends: bool) -> OutputPiece {

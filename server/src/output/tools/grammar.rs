@@ -7,7 +7,7 @@ use super::{
     Function,
     family::{
         CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, CHANNEL, CONSTRAIN, MESSAGE, MISTRAL, SEPARATOR, ToolFamily,
-        is_text,
+        is_text, text_choices,
     },
 };
 use crate::output::grammar::{CallGrammar, normalized};
@@ -141,7 +141,10 @@ fn tagged_arguments(
     let mut parts = Vec::new();
     for (number, (name, schema)) in properties.iter().enumerate() {
         let rule = format!("arg_{at}_{number}");
-        let value = if is_text(schema) && family == ToolFamily::Tags {
+        let choices = text_choices(schema);
+        let value = if let Some(choices) = choices {
+            choices.into_iter().map(quoted).collect::<Vec<_>>().join(" | ")
+        } else if is_text(schema) && family == ToolFamily::Tags {
             // With the mark after it: the line break before the mark could be one of the text too.
             "/[^<]*\\n<\\/parameter>\\n/".to_owned()
         } else if is_text(schema) {

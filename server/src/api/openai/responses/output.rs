@@ -116,7 +116,7 @@ impl ResponseHead {
 
     /// The complete response.
     fn finished(&self, completion: &Completion, logprobs: Vec<Value>) -> Value {
-        let OutputParts { reasoning, content, calls } = self.reading.whole(&completion.text);
+        let OutputParts { reasoning, content, calls, .. } = self.reading.whole(&completion.text);
         let mut items = Vec::new();
         if let Some(text) = reasoning.filter(|text| !text.is_empty()) {
             items.push(self.item(ItemKind::Reasoning, text));
