@@ -1,5 +1,7 @@
 //! Parses a chat response into reasoning, content and tool calls.
 
+use engine::text::Text;
+
 use super::{
     harmony::{self, HarmonyStream},
     reasoning::{self, ReasoningStream, Thinking},
@@ -59,6 +61,26 @@ pub struct OutputPiece {
     pub reasoning: String,
     pub content: String,
     pub calls: Vec<CallPiece>,
+}
+
+impl OutputPiece {
+    /// Whether the parts of another piece are of the same kinds, or it has none.
+    fn has_parts_of(&self, other: &Self) -> bool {
+        let kinds = |piece: &Self| [piece.reasoning.is_empty(), piece.content.is_empty(), piece.calls.is_empty()];
+        kinds(self) == kinds(other) || *other == Self::default()
+    }
+
+    /// Adds a piece that follows it.
+    fn join(&mut self, next: Self) {
+        self.reasoning.push_str(&next.reasoning);
+        self.content.push_str(&next.content);
+        for call in next.calls {
+            match self.calls.last_mut().filter(|last| last.number == call.number && call.name.is_none()) {
+                Some(last) => last.arguments.push_str(&call.arguments),
+                None => self.calls.push(call),
+            }
+        }
+    }
 }
 
 impl Reasoning {
@@ -127,6 +149,33 @@ impl OutputReading {
         OutputParts { reasoning: thoughts, content, calls, is_cut }
     }
 
+    /// Number of tokens of an output that are reasoning, with the marks before it; 0 if it is not
+    /// separated.
+    pub fn count_reasoning(&self, tokens: &[u32], text: &Text) -> usize {
+        let Some(reasoning) = self.reasoning else { return 0 };
+        // As they come, whatever the client gets of them.
+        let reasoning = Some(Reasoning { shown: true, grows: true, ..reasoning });
+        let reading = Self { tools: None, reasoning, ..self.clone() };
+        let (mut reader, mut bytes) = (reading.stream(), Vec::new());
+        let (mut count, mut waiting) = (0, 0);
+        for token in tokens {
+            bytes.extend(text.token(*token).bytes);
+            waiting += 1;
+            // A character may consist of several tokens.
+            let Ok(known) = std::str::from_utf8(&bytes) else { continue };
+            let piece = reader.push(known, &reading);
+            bytes.clear();
+            if !piece.reasoning.is_empty() {
+                count += waiting;
+            }
+            if piece != OutputPiece::default() {
+                waiting = 0;
+            }
+        }
+        let last = reader.finish(&reading);
+        count + if last.reasoning.is_empty() { 0 } else { waiting }
+    }
+
     /// Parses a response piece by piece.
     pub fn stream(&self) -> ResponseReader {
         ResponseReader {
@@ -157,6 +206,25 @@ impl ResponseReader {
             None => ShownCall { content: rest, calls: Vec::new() },
         };
         self.piece(thoughts, shown, reading, false)
+    }
+
+    /// Processes further text, and returns its parts in the order of the text: channels can follow
+    /// each other within it.
+    pub fn push_in_order(&mut self, text: &str, reading: &OutputReading) -> Vec<OutputPiece> {
+        if self.harmony.is_none() {
+            return vec![self.push(text, reading)];
+        }
+        let mut pieces: Vec<OutputPiece> = Vec::new();
+        let mut character = [0; 4];
+        // No character ends one part and belongs to another one.
+        for one in text.chars() {
+            let piece = self.push(one.encode_utf8(&mut character), reading);
+            match pieces.last_mut().filter(|last| last.has_parts_of(&piece)) {
+                Some(last) => last.join(piece),
+                None => pieces.push(piece),
+            }
+        }
+        pieces
     }
 
     /// Returns the rest at the end.
