@@ -124,6 +124,12 @@ impl ApiError {
         Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::invalid(message) }
     }
 
+    /// The body arrives too slowly.
+    pub fn slow_upload(seconds: u64) -> Self {
+        let message = format!("the request body did not arrive within {seconds} s");
+        Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::invalid(message) }
+    }
+
     /// There are too many connections.
     pub fn crowded() -> Self {
         Self {

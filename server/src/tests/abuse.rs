@@ -197,3 +197,22 @@ async fn schemas_that_need_too_much_are_refused_and_deep_ones_are_followed() {
     });
     server.post("/v1/chat/completions", called).await.error(400, Some("tool_choice"), "more than 8 patterns");
 }
+
+#[tokio::test]
+async fn announced_bodies_that_do_not_arrive_take_no_memory() {
+    let server = start(ServeOptions { max_request_memory: 9 << 20, ..ServeOptions::default() }).await;
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        let mut socket = TcpStream::connect(server.address).await.expect("the server listens");
+        let head = format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{{", 8 << 20);
+        socket.write_all(head.as_bytes()).await.expect("it is sent");
+        idle.push(socket);
+    }
+    // Until the first byte of each has arrived.
+    while server.state.memory.free() > (9 << 20) - 20 * 1024 {
+        tokio::task::yield_now().await;
+    }
+    let answer = server.post("/v1/completions", json!({"prompt": "a", "max_tokens": 1})).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(server.state.memory.free() > 8 << 20);
+}
