@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-/// Maximum number of entries of `properties`, `required` and lists of items, in all schemas of a
-/// grammar together.
+/// Maximum number of entries of `properties`, `required`, `oneOf`, lists of items, and constants, in
+/// all schemas of a grammar together.
 const MOST_NAMES: usize = 4000;
+/// The same where the number of properties is limited: each choice of properties is compiled.
+const MOST_COUNTED_NAMES: usize = 400;
 /// Maximum number of levels of JSON, with those of all references. A grammar is compiled on a stack
 /// that is large enough for them.
 const MOST_LEVELS: usize = 2000;
@@ -48,6 +50,8 @@ struct Weight {
 struct Written<'a> {
     names: usize,
     references: BTreeSet<&'a str>,
+    /// Whether it limits the number of properties.
+    counts: bool,
     /// Whether a part has a name or a version of JSON Schema, to which its references are relative.
     is_nested: bool,
 }
@@ -74,6 +78,12 @@ pub fn check(schemas: &[&Value]) -> Result<(), String> {
         names += written.names;
         if names > MOST_NAMES {
             return Err(format!("its schemas list more than {MOST_NAMES} properties, required ones and items"));
+        }
+        if written.counts && written.names > MOST_COUNTED_NAMES {
+            return Err(format!(
+                "its schema has minProperties or maxProperties, and lists more than {MOST_COUNTED_NAMES} properties, \
+                 required ones and items"
+            ));
         }
         let mut levels = own;
         for reference in written.references {
@@ -113,7 +123,12 @@ impl<'a> Written<'a> {
                         ("$ref", Value::String(reference)) => _ = self.references.insert(reference),
                         ("$id" | "$schema", Value::String(_)) => self.is_nested |= !is_root,
                         ("properties", Value::Object(fields)) => self.names += fields.len(),
-                        ("required" | "prefixItems" | "items", Value::Array(list)) => self.names += list.len(),
+                        ("required" | "prefixItems" | "items" | "oneOf", Value::Array(list)) => {
+                            self.names += list.len()
+                        }
+                        ("const", value) => self.names += entries(value),
+                        ("enum", Value::Array(list)) => self.names += list.iter().map(entries).sum::<usize>(),
+                        ("minProperties" | "maxProperties", Value::Number(_)) => self.counts = true,
                         _ => {}
                     }
                     self.read(value, false)
@@ -172,7 +187,7 @@ impl<'a> Scale<'a> {
                     let weight = self.reference(reference);
                     parts.push(if joined { weight } else { Weight::ONE });
                 }
-                ("enum", Value::Array(list)) => own.size = own.size.saturating_add(list.len() as u64),
+                ("enum" | "const", constants) => own.size = own.size.saturating_add(entries(constants) as u64),
                 ("pattern", _) => own.patterns += 1,
                 ("properties" | "patternProperties" | "dependentSchemas", Value::Object(named)) => {
                     own = named.values().fold(own, |own, one| own.with(self.weigh(one, false)));
@@ -199,6 +214,15 @@ impl<'a> Scale<'a> {
         let weight = target.map_or(Weight::ONE, |target| self.weigh(target, false));
         self.weighed.insert(reference, Some(weight));
         weight
+    }
+}
+
+/// Number of entries of the lists and objects in a constant.
+fn entries(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => list.len() + list.iter().map(entries).sum::<usize>(),
+        Value::Object(fields) => fields.len() + fields.values().map(entries).sum::<usize>(),
+        _ => 0,
     }
 }
 
@@ -286,6 +310,11 @@ mod tests {
         refused(&chain(2500, |next| next), "levels with those");
         let fields: Map<String, Value> = (0..4001).map(|at| (format!("p{at}"), json!({}))).collect();
         refused(&json!({"properties": fields}), "more than 4000 properties");
+        refused(&json!({"const": fields}), "more than 4000 properties");
+        refused(&json!({"enum": [1, [fields]]}), "more than 4000 properties");
+        assert_eq!(check(&[&json!({"enum": (0..9000).collect::<Vec<u32>>()})]), Ok(()));
+        let some: Map<String, Value> = fields.clone().into_iter().take(401).collect();
+        refused(&json!({"allOf": [{"minProperties": 1}, {"properties": some}]}), "minProperties or maxProperties");
         let half: Map<String, Value> = fields.into_iter().take(3000).collect();
         let half = json!({"properties": half});
         assert!(check(&[&half]).is_ok() && check(&[&half, &half]).is_err());
