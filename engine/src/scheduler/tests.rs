@@ -277,14 +277,12 @@ impl Follow for Anything {
 
 #[test]
 fn the_end_of_a_grammar_is_not_ignored() {
-    let ends_at_once = Script { token: |_, at| if at == 1 { END } else { 5 }, ..COUNTING };
-    let (mut scheduler, _world) = scheduler(CAPACITY, ends_at_once, ShapePolicy::fixed(TreeShape::OFF));
+    let model = ModelEnds { end_tokens: vec![END], text: None };
     let mut request = request(vec![7; 10], 20);
     request.stop.ignore_eos = true;
+    assert!(model.ends(&request).is_empty());
     request.sampling.adjustments.grammar = Some(Grammar(Arc::new(Anything)));
-    let id = scheduler.submit(request).expect("it fits");
-    let completion = completion(&drain(&mut scheduler), id);
-    assert_eq!((completion.output_ids.len(), completion.finish_reason), (2, FinishReason::StopToken(END)));
+    assert_eq!(model.ends(&request), [END]);
 }
 
 #[test]
