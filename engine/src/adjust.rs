@@ -24,7 +24,8 @@ pub struct Adjustments {
     pub repetition_penalty: f32,
     /// Added to the logits of tokens.
     pub bias: Vec<(u32, f32)>,
-    /// Minimum number of output tokens before one that ends the output.
+    /// Minimum number of output tokens before one that ends the output, unless the grammar allows
+    /// nothing else.
     pub min_new_tokens: usize,
     /// The grammar that the output must follow.
     pub grammar: Option<Grammar>,
@@ -152,19 +153,16 @@ impl Adjuster {
                 *logit += bias;
             }
         }
-        if self.produced < self.adjustments.min_new_tokens {
-            for token in &self.ends {
-                if let Some(logit) = adjusted.get_mut(*token as usize) {
-                    *logit = f32::NEG_INFINITY;
-                }
-            }
-        }
         if let Some(grammar) = &mut self.grammar
             && let Err(reason) = grammar.mask(&mut adjusted)
         {
             self.failure.get_or_insert(reason);
             // No token is allowed, which the sampler reports as an end of the request.
             adjusted.fill(f32::NEG_INFINITY);
+        }
+        // Last, since an output that its grammar allows to do nothing else ends earlier.
+        if self.produced < self.adjustments.min_new_tokens {
+            forbid_unless_alone(&mut adjusted, &self.ends);
         }
         adjusted
     }
@@ -184,9 +182,61 @@ impl Adjuster {
     }
 }
 
+/// Sets the logits of these tokens to −∞, unless no other token can come.
+pub fn forbid_unless_alone(logits: &mut [f32], tokens: &[u32]) {
+    let can_come = |(token, logit): (usize, &f32)| {
+        *logit != f32::NEG_INFINITY && !tokens.iter().any(|forbidden| *forbidden as usize == token)
+    };
+    if !logits.iter().enumerate().any(can_come) {
+        return;
+    }
+    for token in tokens {
+        if let Some(logit) = logits.get_mut(*token as usize) {
+            *logit = f32::NEG_INFINITY;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A grammar whose only output is the token 1, which token 0 ends.
+    #[derive(Debug)]
+    struct One;
+
+    #[derive(Debug)]
+    struct Rest(Vec<u32>);
+
+    impl Constraint for One {
+        fn start(&self) -> Box<dyn Follow> {
+            Box::new(Rest(vec![0, 1]))
+        }
+    }
+
+    impl Follow for Rest {
+        fn mask(&mut self, logits: &mut [f32]) -> Result<(), String> {
+            let next = self.0.last().map_or(0, |next| *next as usize);
+            logits.iter_mut().enumerate().filter(|(token, _)| *token != next).for_each(|(_, logit)| {
+                *logit = f32::NEG_INFINITY;
+            });
+            Ok(())
+        }
+
+        fn push(&mut self, _: u32) {
+            self.0.pop();
+        }
+    }
+
+    #[test]
+    fn an_output_whose_grammar_is_finished_ends_before_the_minimum() {
+        let adjustments =
+            Adjustments { min_new_tokens: 9, grammar: Some(Grammar(Arc::new(One))), ..Adjustments::default() };
+        let mut adjuster = Adjuster::new(adjustments, &[3], &[0]);
+        assert_eq!(adjuster.adjust(&[1.0, 2.0]), [f32::NEG_INFINITY, 2.0]);
+        adjuster.push(1);
+        assert_eq!(adjuster.adjust(&[1.0, 2.0]), [1.0, f32::NEG_INFINITY]);
+    }
 
     #[test]
     fn each_adjustment_does_what_it_says() {

@@ -43,7 +43,7 @@ mod weights;
 /// The engine's name and version in fingerprints: results of different versions are not compared.
 pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"));
 
-pub use adjust::{Adjustments, Constraint, Follow, Grammar};
+pub use adjust::{Adjustments, Constraint, Follow, Grammar, forbid_unless_alone};
 pub use engine::{Engine, TextStates, timing};
 pub use error::EngineError;
 pub use fingerprint::Fingerprint;

@@ -60,7 +60,8 @@ pub struct StopConditions {
     pub stop: Vec<String>,
     /// Tokens that end the output, in addition to the model's end-of-text tokens.
     pub stop_token_ids: Vec<u32>,
-    /// Whether the model's end-of-text tokens are treated as ordinary tokens.
+    /// Whether the model's end-of-text tokens are treated as ordinary tokens. With a grammar they
+    /// end the output nevertheless.
     pub ignore_eos: bool,
     /// Whether the stop string or stop token that ends the output is part of its text.
     pub keep_stop: bool,

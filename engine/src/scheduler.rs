@@ -41,7 +41,7 @@ use crate::{
         prefix::{PageKey, PageKeys},
     },
     played::Simulated,
-    request::{Event, FinishReason, Request, RequestId, StopConditions},
+    request::{Event, FinishReason, Request, RequestId},
     spec::TextSpec,
     text::Text,
     text_drafts::{SecondSource, TextDrafts},
@@ -57,9 +57,11 @@ pub struct ModelEnds {
 }
 
 impl ModelEnds {
-    /// Tokens that end the output of a request.
-    fn ends(&self, stop: &StopConditions) -> Vec<u32> {
-        let model = if stop.ignore_eos { &[][..] } else { &self.end_tokens };
+    /// Tokens that end the output of a request. After the end of a grammar nothing can follow, so
+    /// its end is never ignored.
+    fn ends(&self, request: &Request) -> Vec<u32> {
+        let (stop, grammar) = (&request.stop, &request.sampling.adjustments.grammar);
+        let model = if stop.ignore_eos && grammar.is_none() { &[][..] } else { &self.end_tokens };
         stop.stop_token_ids.iter().chain(model).copied().collect()
     }
 }
@@ -415,7 +417,7 @@ impl Scheduler {
     pub fn submit(&mut self, mut request: Request) -> Result<RequestId, EngineError> {
         let limits = self.limits();
         // Clients write out values that have no effect.
-        if request.sampling.adjustments.change_nothing(&self.model.ends(&request.stop)) {
+        if request.sampling.adjustments.change_nothing(&self.model.ends(&request)) {
             request.sampling.adjustments = Adjustments::default();
         }
         let positions = limits.admit(&mut request)?;
@@ -576,7 +578,7 @@ impl Scheduler {
                 // A retracted request continues after its own output, which penalties and grammars
                 // have seen.
                 let output = next.retracted.as_ref().map_or(&[][..], |running| running.output());
-                self.backend.adjust(slot, &next.request.input_ids, output, &self.model.ends(&next.request.stop))?;
+                self.backend.adjust(slot, &next.request.input_ids, output, &self.model.ends(&next.request))?;
             }
             if self.backend.looks_up() {
                 let output = next.retracted.as_ref().map_or(&[][..], |running| running.output());

@@ -356,6 +356,20 @@ impl TokenTimes<'_> {
     }
 }
 
+/// Refuses an answer that ended because the server gave it up.
+///
+/// # Errors
+/// With the server's reason.
+fn check_end(kind: Option<&str>, message: Option<&str>) -> Result<(), String> {
+    match kind {
+        Some(kind @ ("abort" | "error")) => {
+            let message = message.filter(|message| !message.is_empty()).map(|message| format!(": {message}"));
+            Err(format!("the server ended the answer early (finish reason {kind}){}", message.unwrap_or_default()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A non-negative integer of a response.
 fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_f64().filter(|value| *value >= 0.0).map(|value| value as u64))

@@ -110,6 +110,17 @@ fn a_request_tells_its_rounds_where_the_version_can() {
 }
 
 #[test]
+fn an_answer_that_the_server_gives_up_is_an_error() {
+    let events = "data: {\"choices\":[{\"index\":0,\"text\":\"x\",\"finish_reason\":null,\"token_ids\":[1]}],\
+                  \"usage\":{\"completion_tokens\":1}}\n\n\
+                  data: {\"choices\":[{\"index\":0,\"text\":\"\",\"finish_reason\":\"abort\",\"token_ids\":[]}],\
+                  \"usage\":{\"completion_tokens\":1}}\n\ndata: [DONE]\n\n";
+    let (api, _) = serve(Answers { completion: events, ..OF_0_33 });
+    let error = api.generate(&REQUEST, &std::sync::atomic::AtomicBool::new(false)).expect_err("it is not complete");
+    assert!(error.to_string().contains("finish reason abort"), "{error}");
+}
+
+#[test]
 fn an_older_version_tells_counters_alone() {
     let (api, _) = serve(OF_0_20);
     let generated = api.generate(&REQUEST, &std::sync::atomic::AtomicBool::new(false)).expect("served");

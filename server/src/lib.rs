@@ -35,6 +35,9 @@ use self::{
     worker::{Worker, latency::Latencies, request_log::RequestLog},
 };
 
+/// Maximum time to wait for work on input at the end.
+const LAST_WORK: Duration = Duration::from_secs(1);
+
 /// Options of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServeOptions {
@@ -141,7 +144,7 @@ pub fn serve(mut engine: Engine, options: ServeOptions, ready: impl FnOnce(Socke
         return Err(ServeError::Option("--api-key is empty: give a key, or remove the flag to require none".into()));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let listener = listen(&options).await?;
         let signals = shutdown::signals()?;
         engine.commit_memory().map_err(|error| ServeError::Engine(error.to_string()))?;
@@ -156,7 +159,10 @@ pub fn serve(mut engine: Engine, options: ServeOptions, ready: impl FnOnce(Socke
             Ok(Ok(Some(reason))) => Err(ServeError::Engine(reason)),
             _ => Err(ServeError::Engine("its thread panicked".into())),
         }
-    })
+    });
+    // Work on the input of clients that have been cut off does not keep the process alive.
+    runtime.shutdown_timeout(LAST_WORK);
+    ended
 }
 
 /// Starts the engine's thread, and creates what the handlers share.

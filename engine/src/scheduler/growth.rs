@@ -160,7 +160,7 @@ fn expected(running: &ScheduledRequest, limits: &Limits, model: &ModelEnds, rati
 
 /// A request's output. Its length is certain if nothing but its limit ends it.
 fn output(request: &Request, generated: usize, model: &ModelEnds) -> Output {
-    let ends = model.ends(&request.stop);
+    let ends = model.ends(request);
     let is_free = ends.is_empty() && request.stop.stop.is_empty() && request.sampling.adjustments.grammar.is_none();
     Output { generated, most: request.stop.max_new_tokens.unwrap_or_default(), is_certain: is_free }
 }

@@ -78,7 +78,7 @@ impl ScheduledRequest {
     ) -> Self {
         Self {
             id,
-            end_tokens: model.ends(&request.stop),
+            end_tokens: model.ends(&request),
             stream: text_stream(&request.stop, model),
             request,
             read_again: None,

@@ -20,6 +20,7 @@ use super::{
     *,
 };
 use crate::{
+    adjust::{Constraint, Follow, Grammar},
     backend::{Capacity, Decode, WindowPages, windows::WindowNeeds},
     checkpoint::Folder,
     played::Simulated,
@@ -255,6 +256,33 @@ fn end_tokens_end_unless_they_are_ignored_and_the_context_ends_all() {
         let completion = completion(&drain(&mut scheduler), id);
         assert_eq!((completion.output_ids.len(), completion.finish_reason), (tokens, reason));
     }
+}
+
+#[derive(Debug)]
+struct Anything;
+
+impl Constraint for Anything {
+    fn start(&self) -> Box<dyn Follow> {
+        Box::new(Self)
+    }
+}
+
+impl Follow for Anything {
+    fn mask(&mut self, _: &mut [f32]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn push(&mut self, _: u32) {}
+}
+
+#[test]
+fn the_end_of_a_grammar_is_not_ignored() {
+    let model = ModelEnds { end_tokens: vec![END], text: None };
+    let mut request = request(vec![7; 10], 20);
+    request.stop.ignore_eos = true;
+    assert!(model.ends(&request).is_empty());
+    request.sampling.adjustments.grammar = Some(Grammar(Arc::new(Anything)));
+    assert_eq!(model.ends(&request), [END]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Counters, Generate, Generated, Metrics, ServerInfo, TokenTimes, whole};
+use super::{Counters, Generate, Generated, Metrics, ServerInfo, TokenTimes, check_end, whole};
 use crate::{ServerError, http::Address};
 
 /// In some versions `/health` generates a token, so `/ready` is used if it exists.
@@ -53,6 +53,8 @@ pub(super) fn generate(
             return Err(error["message"].as_str().map_or_else(|| error.to_string(), str::to_owned));
         }
         let meta = &event["meta_info"];
+        let end = &meta["finish_reason"];
+        check_end(end["type"].as_str(), end["message"].as_str())?;
         if let Some(tokens) = whole(&meta["completion_tokens"]) {
             times.seen(tokens as usize);
         }
@@ -120,6 +122,15 @@ mod tests {
             }
             assert_eq!(output, [1, 2, 3]);
         }
+    }
+
+    #[test]
+    fn an_answer_that_the_server_gives_up_is_an_error() {
+        let checked = |end: Value| check_end(end["type"].as_str(), end["message"].as_str());
+        assert_eq!(checked(Value::Null), Ok(()));
+        assert_eq!(checked(json!({"type": "length", "length": 4})), Ok(()));
+        let error = checked(json!({"type": "abort", "message": "out of memory"})).expect_err("it is not complete");
+        assert!(error.contains("finish reason abort): out of memory"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Counters, Generate, Generated, Metrics, ServerInfo, TokenTimes, whole};
+use super::{Counters, Generate, Generated, Metrics, ServerInfo, TokenTimes, check_end, whole};
 use crate::{ServerError, http::Address};
 
 pub(super) fn info(address: &Address, listed: ServerInfo) -> Result<ServerInfo, ServerError> {
@@ -49,6 +49,7 @@ pub(super) fn generate(
         if let Some(error) = event.get("error") {
             return Err(error["message"].as_str().map_or_else(|| error.to_string(), str::to_owned));
         }
+        check_end(event["choices"][0]["finish_reason"].as_str(), None)?;
         if let Some(tokens) = whole(&event["usage"]["completion_tokens"]) {
             times.seen(tokens as usize);
         }

@@ -36,6 +36,8 @@ pub const LARGEST_BODY: usize = 8 << 20;
 const LARGEST_THROWN_AWAY: usize = 64 << 20;
 /// Maximum time to wait for the next bytes of a body.
 const BODY_PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum time for a whole body.
+const UPLOAD_PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum time to discard a body.
 const THROW_AWAY_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -116,21 +118,23 @@ fn decompressed(body: &[u8], held: &mut Permit, memory: &RequestMemory) -> Resul
 
 /// Reads a body within the limits of size, memory and time.
 async fn read_body(request: Request, state: &State) -> Result<(Vec<u8>, Permit), ApiError> {
-    let mut accounted = announced(request.headers()).unwrap_or_default();
+    let announced = announced(request.headers()).unwrap_or_default();
     let too_large = || ApiError::too_large(LARGEST_BODY);
-    // Before anything is allocated for what a header merely announces.
-    if accounted > LARGEST_BODY {
+    if announced > LARGEST_BODY {
         return Err(refuse(request, too_large()).await);
     }
-    let mut held = match state.memory.hold(accounted) {
-        Ok(held) => held,
-        Err(error) => return Err(refuse(request, error).await),
-    };
+    // What a header merely announces is not reserved: the client may never send it.
+    if announced > state.memory.free() {
+        return Err(refuse(request, ApiError::no_memory()).await);
+    }
+    let (mut accounted, mut held) = (0, state.memory.hold(0)?);
+    let began = Instant::now();
     let mut body = request.into_body().into_data_stream();
-    let mut bytes = Vec::with_capacity(accounted);
+    let mut bytes = Vec::new();
     loop {
-        let next = tokio::time::timeout(BODY_PATIENCE, body.next()).await;
-        let piece = match next.map_err(|_| ApiError::slow_body(BODY_PATIENCE.as_secs()))? {
+        let left = patience(began.elapsed())?;
+        let next = tokio::time::timeout(left, body.next()).await;
+        let piece = match next.map_err(|_| ApiError::slow_body(left.as_secs()))? {
             None => return Ok((bytes, held)),
             Some(Ok(piece)) => piece,
             Some(Err(error)) => return Err(ApiError::invalid(format!("the body cannot be read: {error}"))),
@@ -156,6 +160,15 @@ async fn read_body(request: Request, state: &State) -> Result<(Vec<u8>, Permit),
         }
         bytes.extend_from_slice(&piece);
     }
+}
+
+/// Maximum time to wait for the next bytes of a body that has been arriving for this time.
+///
+/// # Errors
+/// When the body takes too long.
+fn patience(so_far: Duration) -> Result<Duration, ApiError> {
+    let left = UPLOAD_PATIENCE.saturating_sub(so_far).min(BODY_PATIENCE);
+    if left.is_zero() { Err(ApiError::slow_upload(UPLOAD_PATIENCE.as_secs())) } else { Ok(left) }
 }
 
 /// Refuses a request whose body has not been read. A client that is still sending would otherwise
@@ -241,4 +254,15 @@ pub async fn count(Shared(state): Shared<Arc<State>>, request: Request, next: Ne
     tracing::debug!(page, status = response.status().as_u16(), "answered");
     state.metrics.answered(page, response.status().as_u16());
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_may_neither_stall_nor_take_forever() {
+        let seconds = |so_far: u64| patience(Duration::from_secs(so_far)).ok().map(|left| left.as_secs());
+        assert_eq!([0, 90, 110, 120, 500].map(seconds), [Some(20), Some(20), Some(10), None, None]);
+    }
 }

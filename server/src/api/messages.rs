@@ -94,7 +94,7 @@ pub fn tell_thoughts(messages: &mut [Value]) {
 
 /// Converts arguments of a tool call from OpenAI's JSON in a string to the object that templates
 /// expect.
-fn read_arguments(call: &mut Value) {
+pub fn read_arguments(call: &mut Value) {
     let Some(arguments) = call.pointer_mut("/function/arguments") else { return };
     // Templates expect an object here; OpenAI's API has its text.
     let object = arguments.as_str().and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());

@@ -4,7 +4,7 @@ use engine::{Adjustments, OutputText, Request, SamplingParams, StopConditions, c
 use serde_json::Value;
 
 use crate::{
-    http::{error::ApiError, fields::Fields, lanes::Cancellation},
+    http::{error::ApiError, fields::Fields},
     output::grammar::GrammarForm,
     state::State,
     worker::{Named, WorkerFacts},
@@ -101,9 +101,9 @@ impl Parameters {
     pub async fn compile(&mut self, state: &State) -> Result<(), ApiError> {
         if let Some((parameter, form)) = self.form.take() {
             let grammars = state.grammars.clone();
-            let bytes = form.bytes();
-            let compile = move |_: &Cancellation| grammars.compile(parameter, &form);
-            self.sampling.adjustments.grammar = Some(state.lanes.run(bytes, compile).await?);
+            let ignores_ends = self.stop.ignore_eos;
+            let compile = move || grammars.compile(parameter, &form, ignores_ends);
+            self.sampling.adjustments.grammar = Some(state.lanes.run_deep(compile).await?);
         }
         Ok(())
     }

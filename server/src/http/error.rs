@@ -124,6 +124,12 @@ impl ApiError {
         Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::invalid(message) }
     }
 
+    /// The body arrives too slowly.
+    pub fn slow_upload(seconds: u64) -> Self {
+        let message = format!("the request body did not arrive within {seconds} s");
+        Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::invalid(message) }
+    }
+
     /// There are too many connections.
     pub fn crowded() -> Self {
         Self {
@@ -191,6 +197,12 @@ impl ApiError {
     /// The engine makes no progress.
     pub fn stuck(seconds: u64) -> Self {
         let message = format!("the engine made no progress for {seconds} s");
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, ..Self::failed(message) }
+    }
+
+    /// A grammar is not compiled in time, perhaps since others are being compiled.
+    pub fn stuck_on_grammar(seconds: u64) -> Self {
+        let message = format!("the required form of the output was not compiled within {seconds} s; simplify it");
         Self { status: StatusCode::SERVICE_UNAVAILABLE, ..Self::failed(message) }
     }
 

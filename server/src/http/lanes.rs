@@ -1,13 +1,16 @@
 //! Runs slow work (parsing bodies, rendering chats, tokenising) off the I/O threads, a bounded
 //! number of jobs at a time. Long jobs queue after long jobs only, so short ones do not wait for
-//! them.
+//! them. Jobs that may need much stack or time have threads and a queue that nothing else uses.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::error::ApiError;
 
@@ -17,11 +20,19 @@ const LONG: usize = 256 << 10;
 /// over.
 pub const SPOT: usize = 16 << 10;
 
-/// Queues for short and long jobs. Clones share them.
+/// Number of jobs with threads of their own at a time.
+const DEEP_JOBS: usize = 2;
+/// Stack of such a thread in bytes. What is not used takes no memory.
+const DEEP_STACK: usize = 256 << 20;
+/// Maximum time until such a job has ended, with the time in the queue.
+const DEEP_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Queues for jobs. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Lanes {
     short: Arc<Semaphore>,
     long: Arc<Semaphore>,
+    deep: Arc<Semaphore>,
 }
 
 /// Whether the result of a job is still needed.
@@ -34,7 +45,8 @@ struct Waits(Cancellation);
 impl Default for Lanes {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { short: Arc::new(Semaphore::new(cores)), long: Arc::new(Semaphore::new((cores / 8).max(1))) }
+        let queue = |jobs: usize| Arc::new(Semaphore::new(jobs));
+        Self { short: queue(cores), long: queue((cores / 8).max(1)), deep: queue(DEEP_JOBS) }
     }
 }
 
@@ -63,6 +75,31 @@ impl Lanes {
         drop(waits);
         done
     }
+
+    /// Runs a job that may need much stack or time. It can neither be cancelled nor keep the process
+    /// alive, and delays only jobs of its kind. It is not started if the caller gives up before.
+    ///
+    /// # Errors
+    /// When the job fails, or has not ended in time.
+    pub async fn run_deep<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let failed = || ApiError::failed("the server failed on this input");
+        let job = async {
+            let permit = self.deep.clone().acquire_owned().await.map_err(|_| failed())?;
+            let (sender, receiver) = oneshot::channel();
+            let started = std::thread::Builder::new().stack_size(DEEP_STACK).spawn(move || {
+                let _permit = permit;
+                // The client may have left.
+                let _ = sender.send(work());
+            });
+            started.map_err(|_| failed())?;
+            receiver.await.map_err(|_| failed())?
+        };
+        let done = tokio::time::timeout(DEEP_PATIENCE, job).await;
+        done.map_err(|_| ApiError::stuck_on_grammar(DEEP_PATIENCE.as_secs()))?
+    }
 }
 
 impl Cancellation {
@@ -86,7 +123,8 @@ mod tests {
 
     #[tokio::test]
     async fn long_work_waits_for_long_work_and_short_work_does_not() {
-        let lanes = Lanes { short: Arc::new(Semaphore::new(1)), long: Arc::new(Semaphore::new(1)) };
+        let queue = || Arc::new(Semaphore::new(1));
+        let lanes = Lanes { short: queue(), long: queue(), deep: queue() };
         let (finish, finished) = mpsc::channel::<()>();
         let first = tokio::spawn({
             let lanes = lanes.clone();
@@ -101,6 +139,37 @@ mod tests {
         finish.send(()).expect("it waits");
         assert_eq!(second.await.ok(), Some(8));
         assert_eq!(first.await.expect("no panic").ok(), Some(true));
+    }
+
+    #[tokio::test]
+    async fn deep_work_delays_only_its_kind_and_has_a_large_stack() {
+        fn sum(depth: u64) -> u64 {
+            let local = std::hint::black_box([depth; 64]);
+            if depth == 0 { 0 } else { sum(depth - 1) + local[63] }
+        }
+        let lanes = Lanes::default();
+        let (finish, finished) = mpsc::channel::<()>();
+        let finished = Arc::new(std::sync::Mutex::new(finished));
+        let blocked: Vec<_> = (0..DEEP_JOBS)
+            .map(|_| {
+                let (lanes, finished) = (lanes.clone(), finished.clone());
+                let job = move || Ok(finished.lock().expect("no panic").recv().is_ok());
+                tokio::spawn(async move { lanes.run_deep(job).await })
+            })
+            .collect();
+        while lanes.deep.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..4 * std::thread::available_parallelism().map_or(1, usize::from) {
+            assert_eq!(lanes.run(1, |_| Ok(7)).await.ok(), Some(7));
+        }
+        drop(finish);
+        for job in blocked {
+            assert_eq!(job.await.expect("no panic").ok(), Some(false));
+        }
+        // More than the 2 MiB that other threads have.
+        assert_eq!(lanes.run_deep(|| Ok(sum(20_000))).await.ok(), Some(200_010_000));
+        assert!(lanes.run_deep::<()>(|| panic!("a fault")).await.is_err());
     }
 
     #[tokio::test]

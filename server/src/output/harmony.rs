@@ -6,7 +6,7 @@
 //! which the body is a call in JSON. The first header starts where the prompt ends, after
 //! `<|start|>assistant`.
 
-use super::tools::{CHANNEL, CallPiece, MESSAGE, ShownCall, ToolCall, beginning};
+use super::tools::{CHANNEL, CallPiece, MESSAGE, ParsedCalls, ShownCall, ToolCall, beginning, is_object};
 
 /// Starts a header.
 const START: &str = "<|start|>";
@@ -40,14 +40,17 @@ pub struct HarmonyStream {
     most_calls: usize,
     /// Number of calls so far.
     calls: usize,
-    /// Whether the body of the current call has text.
-    called: bool,
+    /// The body of the current call so far.
+    arguments: String,
+    /// Whether a call has ended that is not complete.
+    is_cut: bool,
 }
 
 impl HarmonyStream {
     /// For a response that may call up to `most_calls` of these functions.
     pub fn new(functions: Vec<String>, most_calls: usize) -> Self {
-        Self { place: HarmonyPlace::Start, held: String::new(), functions, most_calls, calls: 0, called: false }
+        let (held, arguments) = (String::new(), String::new());
+        Self { place: HarmonyPlace::Start, held, functions, most_calls, calls: 0, arguments, is_cut: false }
     }
 
     /// Processes further text, and returns what can be shown: of the reasoning, and of what follows
@@ -71,9 +74,9 @@ impl HarmonyStream {
         (reasoning, shown)
     }
 
-    /// Whether a function has been called.
-    pub fn has_calls(&self) -> bool {
-        self.calls > 0
+    /// Whether functions have been called, and all calls are complete. Valid after the end.
+    pub fn has_complete_calls(&self) -> bool {
+        self.calls > 0 && !self.is_cut
     }
 
     /// Moves on by one part of what is held; false if more text is needed.
@@ -130,7 +133,7 @@ impl HarmonyStream {
         self.place = match function.filter(|name| self.functions.contains(name)) {
             Some(name) => {
                 self.calls += 1;
-                self.called = false;
+                self.arguments.clear();
                 if self.calls <= self.most_calls {
                     let number = self.calls - 1;
                     shown.calls.push(CallPiece { number, name: Some(name), arguments: String::new() });
@@ -150,7 +153,7 @@ impl HarmonyStream {
             HarmonyPlace::Content => shown.content.push_str(body),
             HarmonyPlace::Call if self.calls > self.most_calls || body.is_empty() => {}
             HarmonyPlace::Call => {
-                self.called = true;
+                self.arguments.push_str(body);
                 let arguments = body.to_owned();
                 shown.calls.push(CallPiece { number: self.calls - 1, name: None, arguments });
             }
@@ -159,7 +162,12 @@ impl HarmonyStream {
 
     /// Ends a call: without a body it has no arguments.
     fn end_call(&mut self, shown: &mut ShownCall) {
-        if !self.called && self.calls <= self.most_calls {
+        if self.calls > self.most_calls {
+            return;
+        }
+        // The mark after a call that is complete may be missing, since it ends the response.
+        self.is_cut |= !self.arguments.is_empty() && !is_object(&self.arguments);
+        if self.arguments.is_empty() {
             // A call without a body has no arguments, which clients parse as JSON.
             shown.calls.push(CallPiece { number: self.calls - 1, name: None, arguments: "{}".into() });
         }
@@ -167,7 +175,7 @@ impl HarmonyStream {
 }
 
 /// Splits a complete response into reasoning, content and calls.
-pub fn split(answer: &str, functions: Vec<String>, most_calls: usize) -> (String, String, Vec<ToolCall>) {
+pub fn split(answer: &str, functions: Vec<String>, most_calls: usize) -> (String, ParsedCalls) {
     let mut stream = HarmonyStream::new(functions, most_calls);
     let (mut reasoning, mut shown) = stream.push(answer);
     let (last_reasoning, last) = stream.finish();
@@ -183,7 +191,7 @@ pub fn split(answer: &str, functions: Vec<String>, most_calls: usize) -> (String
             call.arguments.push_str(&arguments);
         }
     }
-    (reasoning, shown.content, calls)
+    (reasoning, ParsedCalls { content: shown.content, calls, is_cut: stream.is_cut })
 }
 
 #[cfg(test)]
@@ -197,7 +205,7 @@ mod tests {
         };
         let expected: Vec<(String, String)> =
             calls.iter().map(|(name, arguments)| ((*name).to_owned(), (*arguments).to_owned())).collect();
-        let (found, rest, called) = split(answer, functions(), most_calls);
+        let (found, ParsedCalls { content: rest, calls: called, is_cut }) = split(answer, functions(), most_calls);
         assert_eq!((found.as_str(), rest.as_str(), own(&called)), (reasoning, content, expected.clone()), "{answer}");
         let characters: Vec<char> = answer.chars().collect();
         for size in [1, 2, 3, 7, 40] {
@@ -216,7 +224,8 @@ mod tests {
                 }
             }
             assert_eq!((thoughts.as_str(), text.as_str(), called), (reasoning, content, expected.clone()), "{answer}");
-            assert_eq!(stream.has_calls(), !calls.is_empty());
+            assert_eq!(stream.has_complete_calls(), !calls.is_empty() && !is_cut);
+            assert_eq!(is_cut, calls.iter().any(|(_, arguments)| !is_object(arguments)), "{answer}");
         }
     }
 
@@ -249,6 +258,14 @@ mod tests {
         let by_role = format!("{thought} to=functions.time<|channel|>commentary json<|message|>{{}}<|call|>");
         check(&by_role, 9, "Ask.", "", &[("time", "{}")]);
         check(" to=functions.time<|channel|>commentary json<|message|>", 9, "", "", &[("time", "{}")]);
+        // A call that was cut.
+        check(
+            " to=functions.time<|channel|>commentary json<|message|>{\"x\": \"a",
+            9,
+            "",
+            "",
+            &[("time", "{\"x\": \"a")],
+        );
         // What is said before calls is content; only as many calls as are allowed count.
         let said = "<|channel|>commentary<|message|>I'll look.<|end|><|start|>assistant";
         let two = format!("{said}{by_channel}<|start|>assistant{by_channel}");

@@ -1,9 +1,11 @@
 //! Parses a chat response into reasoning, content and tool calls.
 
+use engine::text::Text;
+
 use super::{
     harmony::{self, HarmonyStream},
     reasoning::{self, ReasoningStream, Thinking},
-    tools::{CallPiece, ShownCall, ToolCall, ToolFamily, ToolStream, Tools},
+    tools::{CallPiece, ParsedCalls, ShownCall, ToolCall, ToolFamily, ToolStream, Tools},
 };
 use crate::http::{error::ApiError, fields::Fields};
 
@@ -38,6 +40,8 @@ pub struct OutputParts {
     pub reasoning: Option<String>,
     pub content: String,
     pub calls: Vec<ToolCall>,
+    /// Whether a call is not complete.
+    pub is_cut: bool,
 }
 
 /// The response of one choice while it is streamed.
@@ -57,6 +61,26 @@ pub struct OutputPiece {
     pub reasoning: String,
     pub content: String,
     pub calls: Vec<CallPiece>,
+}
+
+impl OutputPiece {
+    /// Whether the parts of another piece are of the same kinds, or it has none.
+    fn has_parts_of(&self, other: &Self) -> bool {
+        let kinds = |piece: &Self| [piece.reasoning.is_empty(), piece.content.is_empty(), piece.calls.is_empty()];
+        kinds(self) == kinds(other) || *other == Self::default()
+    }
+
+    /// Adds a piece that follows it.
+    fn join(&mut self, next: Self) {
+        self.reasoning.push_str(&next.reasoning);
+        self.content.push_str(&next.content);
+        for call in next.calls {
+            match self.calls.last_mut().filter(|last| last.number == call.number && call.name.is_none()) {
+                Some(last) => last.arguments.push_str(&call.arguments),
+                None => self.calls.push(call),
+            }
+        }
+    }
 }
 
 impl Reasoning {
@@ -102,11 +126,13 @@ impl OutputReading {
     pub fn whole(&self, answer: &str) -> OutputParts {
         if self.in_channels {
             let (functions, most_calls) = self.callable();
-            let (thoughts, content, calls) = harmony::split(answer, functions, most_calls);
+            let (thoughts, ParsedCalls { content, calls, is_cut }) = harmony::split(answer, functions, most_calls);
             return match self.reasoning {
                 // Without separation the client gets everything that the model wrote.
-                None => OutputParts { reasoning: None, content: thoughts + &content, calls },
-                Some(Reasoning { shown, .. }) => OutputParts { reasoning: shown.then_some(thoughts), content, calls },
+                None => OutputParts { reasoning: None, content: thoughts + &content, calls, is_cut },
+                Some(Reasoning { shown, .. }) => {
+                    OutputParts { reasoning: shown.then_some(thoughts), content, calls, is_cut }
+                }
             };
         }
         let (thoughts, rest) = match self.reasoning {
@@ -116,11 +142,38 @@ impl OutputReading {
                 (shown.then_some(thoughts), rest)
             }
         };
-        let (content, calls) = match &self.tools {
+        let ParsedCalls { content, calls, is_cut } = match &self.tools {
             Some(tools) => tools.parse(&rest),
-            None => (rest, Vec::new()),
+            None => ParsedCalls { content: rest, calls: Vec::new(), is_cut: false },
         };
-        OutputParts { reasoning: thoughts, content, calls }
+        OutputParts { reasoning: thoughts, content, calls, is_cut }
+    }
+
+    /// Number of tokens of an output that are reasoning, with the marks before it; 0 if it is not
+    /// separated.
+    pub fn count_reasoning(&self, tokens: &[u32], text: &Text) -> usize {
+        let Some(reasoning) = self.reasoning else { return 0 };
+        // As they come, whatever the client gets of them.
+        let reasoning = Some(Reasoning { shown: true, grows: true, ..reasoning });
+        let reading = Self { tools: None, reasoning, ..self.clone() };
+        let (mut reader, mut bytes) = (reading.stream(), Vec::new());
+        let (mut count, mut waiting) = (0, 0);
+        for token in tokens {
+            bytes.extend(text.token(*token).bytes);
+            waiting += 1;
+            // A character may consist of several tokens.
+            let Ok(known) = std::str::from_utf8(&bytes) else { continue };
+            let piece = reader.push(known, &reading);
+            bytes.clear();
+            if !piece.reasoning.is_empty() {
+                count += waiting;
+            }
+            if piece != OutputPiece::default() {
+                waiting = 0;
+            }
+        }
+        let last = reader.finish(&reading);
+        count + if last.reasoning.is_empty() { 0 } else { waiting }
     }
 
     /// Parses a response piece by piece.
@@ -155,6 +208,25 @@ impl ResponseReader {
         self.piece(thoughts, shown, reading, false)
     }
 
+    /// Processes further text, and returns its parts in the order of the text: channels can follow
+    /// each other within it.
+    pub fn push_in_order(&mut self, text: &str, reading: &OutputReading) -> Vec<OutputPiece> {
+        if self.harmony.is_none() {
+            return vec![self.push(text, reading)];
+        }
+        let mut pieces: Vec<OutputPiece> = Vec::new();
+        let mut character = [0; 4];
+        // No character ends one part and belongs to another one.
+        for one in text.chars() {
+            let piece = self.push(one.encode_utf8(&mut character), reading);
+            match pieces.last_mut().filter(|last| last.has_parts_of(&piece)) {
+                Some(last) => last.join(piece),
+                None => pieces.push(piece),
+            }
+        }
+        pieces
+    }
+
     /// Returns the rest at the end.
     pub fn finish(&mut self, reading: &OutputReading) -> OutputPiece {
         if let Some(stream) = &mut self.harmony {
@@ -172,9 +244,9 @@ impl ResponseReader {
         self.piece(thoughts, shown, reading, true)
     }
 
-    /// Whether a function has been called.
-    pub fn has_calls(&self) -> bool {
-        self.harmony.as_ref().map_or_else(|| self.tools.has_calls(), HarmonyStream::has_calls)
+    /// Whether functions have been called, and all calls are complete. Valid after the end.
+    pub fn has_complete_calls(&self) -> bool {
+        self.harmony.as_ref().map_or_else(|| self.tools.has_complete_calls(), HarmonyStream::has_complete_calls)
     }
 
     fn piece(&mut self, thoughts: String, shown: ShownCall, reading: &OutputReading, ends: bool) -> OutputPiece {

@@ -10,8 +10,9 @@ use engine::text::{ChatOptions, Text};
 use serde_json::{Value, json};
 
 pub use self::{
-    family::{CHANNEL, MESSAGE, PARSERS, ToolFamily},
+    family::{CHANNEL, MESSAGE, PARSERS, ParsedCalls, ToolFamily},
     legacy::convert_messages,
+    partial::is_object,
     stream::{CallPiece, ShownCall, ToolStream, beginning},
 };
 use super::grammar::GrammarForm;
@@ -134,15 +135,13 @@ impl Tools {
         match (&self.choice, content) {
             (ToolChoice::Auto, None) => None,
             (ToolChoice::Auto, Some((name, content))) => Some((name, GrammarForm::CallsOr(calls(), Box::new(content)))),
-            (ToolChoice::Required | ToolChoice::Named(_), _) => Some(("tool_choice", GrammarForm::Lark(calls()))),
+            (ToolChoice::Required | ToolChoice::Named(_), _) => Some(("tool_choice", GrammarForm::Calls(calls()))),
         }
     }
 
     /// Parses a complete response into its content and calls.
-    pub fn parse(&self, answer: &str) -> (String, Vec<ToolCall>) {
-        let (content, mut calls) = self.family.parse(answer, &self.functions);
-        calls.truncate(self.most_calls());
-        (content, calls)
+    pub fn parse(&self, answer: &str) -> ParsedCalls {
+        self.family.parse(answer, &self.functions, self.most_calls())
     }
 
     /// Maximum number of calls in a response.
@@ -209,11 +208,21 @@ fn function(at: usize, tool: Value) -> Result<Function, ApiError> {
     }
     let name = tool.pointer("/function/name").and_then(Value::as_str).filter(|name| is_name(name));
     let name = name.ok_or_else(|| complain("has no function.name of letters, digits, _ and -"))?.to_owned();
-    let parameters = match tool.pointer("/function/parameters") {
-        None | Some(Value::Null) => json!({"type": "object", "properties": {}}),
+    let mut parameters = match tool.pointer("/function/parameters") {
+        None | Some(Value::Null) => json!({"properties": {}}),
         Some(schema @ Value::Object(_)) => schema.clone(),
         Some(_) => return Err(complain("has function.parameters that are not a JSON schema")),
     };
+    // Arguments are an object, also where the schema does not say so.
+    match &parameters["type"] {
+        Value::Null => parameters["type"] = "object".into(),
+        Value::String(kind) if kind == "object" => {}
+        Value::Array(kinds) if kinds.iter().any(|kind| kind == "object") => parameters["type"] = "object".into(),
+        other => {
+            let other = other.to_string();
+            return Err(complain(&format!("has function.parameters of the type {other}, but arguments are an object")));
+        }
+    }
     Ok(Function { name, parameters, written: tool })
 }
 

@@ -139,3 +139,80 @@ async fn clients_that_misbehave_break_nothing_and_leave_nothing() {
     assert_eq!(server.state.memory.free(), whole);
     assert_eq!(server.post("/v1/completions", body).await.json()["choices"][0]["text"], offline(PROMPT, 40).as_str());
 }
+
+#[tokio::test]
+async fn schemas_that_need_too_much_are_refused_and_deep_ones_are_followed() {
+    let server = start(ServeOptions::default()).await;
+    let chain = |count: usize, link: &dyn Fn(Value) -> Value| {
+        let name = |at: usize| format!("a{at}");
+        let mut definitions = json!({});
+        for at in 0..count {
+            definitions[name(at)] = link(json!({"$ref": format!("#/$defs/a{}", at + 1)}));
+        }
+        definitions[name(count)] = json!({"type": "string"});
+        json!({"$ref": "#/$defs/a0", "$defs": definitions})
+    };
+    let object = |next: Value| json!({"type": "object", "properties": {"x": next}, "required": ["x"]});
+    let all_of = |next: Value| json!({"allOf": [next]});
+    let any_of = |next: Value| json!({"anyOf": [{"type": "integer"}, next]});
+    let items = |next: Value| json!({"type": "array", "items": next});
+    let flat = |count: usize| {
+        let mut fields = json!({});
+        for at in 0..count {
+            fields[format!("p{at}")] = json!({"type": "string"});
+        }
+        let required: Vec<&String> = fields.as_object().into_iter().flat_map(|fields| fields.keys()).collect();
+        json!({"type": "object", "properties": fields, "required": required})
+    };
+    let body = |schema: &Value| json!({"prompt": "a", "max_tokens": 4, "json_schema": schema});
+    for followed in [
+        chain(400, &object),
+        chain(1500, &|next| next),
+        chain(600, &all_of),
+        chain(400, &any_of),
+        chain(400, &items),
+        flat(1900),
+    ] {
+        let answer = server.post("/v1/completions", body(&followed)).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    let nested = (0..200).fold("a".to_owned(), |inner, _| format!("({inner}b)?"));
+    for regex in [nested, "a?".repeat(2000), "((a{1000}){1000}){1000}".into(), "x".repeat(100_000)] {
+        let body = json!({"prompt": "a", "max_tokens": 4, "regex": regex});
+        let answer = server.post("/v1/completions", body).await;
+        assert!([200, 400].contains(&answer.status), "{}", answer.body);
+    }
+    let patterns: Vec<Value> = (0..100).map(|at| json!({"pattern": format!("^.*a{at}.*$")})).collect();
+    let one_of_them = json!({"type": "string", "anyOf": patterns});
+    let answer = server.post("/v1/completions", body(&one_of_them)).await;
+    assert!([200, 400].contains(&answer.status), "{}", answer.body);
+    for refused in [chain(1000, &object), flat(8000), json!({"type": "string", "allOf": patterns})] {
+        server.post("/v1/completions", body(&refused)).await.error(400, Some("json_schema"), "cannot be followed");
+    }
+    let patterns: Vec<Value> = (0..9).map(|at| json!({"pattern": at.to_string()})).collect();
+    let parameters = json!({"properties": {"x": {"type": "string", "allOf": patterns}}});
+    let function = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+    let called = json!({
+        "messages": [{"role": "user", "content": "a"}], "tools": [function], "tool_choice": "required", "max_tokens": 4,
+    });
+    server.post("/v1/chat/completions", called).await.error(400, Some("tool_choice"), "more than 8 patterns");
+}
+
+#[tokio::test]
+async fn announced_bodies_that_do_not_arrive_take_no_memory() {
+    let server = start(ServeOptions { max_request_memory: 9 << 20, ..ServeOptions::default() }).await;
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        let mut socket = TcpStream::connect(server.address).await.expect("the server listens");
+        let head = format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{{", 8 << 20);
+        socket.write_all(head.as_bytes()).await.expect("it is sent");
+        idle.push(socket);
+    }
+    // Until the first byte of each has arrived.
+    while server.state.memory.free() > (9 << 20) - 20 * 1024 {
+        tokio::task::yield_now().await;
+    }
+    let answer = server.post("/v1/completions", json!({"prompt": "a", "max_tokens": 1})).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(server.state.memory.free() > 8 << 20);
+}

@@ -249,3 +249,55 @@ async fn requests_have_ids_and_responses_a_fingerprint() {
         assert_eq!(server.post(path, body).await.json()["system_fingerprint"], fingerprint.as_str());
     }
 }
+
+#[tokio::test]
+async fn responses_in_channels_have_the_same_items_whole_and_streamed() {
+    let parser = || Some("gpt-oss".to_owned());
+    let options = ServeOptions { tool_call_parser: parser(), reasoning_parser: parser(), ..ServeOptions::default() };
+    let server = start(options).await;
+    let message = |channel: &str, text: &str| format!("<|channel|>{channel}<|message|>{text}");
+    let parts = [("analysis", "A1"), ("commentary", "C1"), ("analysis", "A2"), ("final", "F1 and more")];
+    let written: Vec<String> = parts.iter().map(|(channel, text)| message(channel, text)).collect();
+    let body = |tokens: u64, stream: bool| {
+        let written = written.join("<|end|><|start|>assistant");
+        json!({"input": "x", "max_output_tokens": tokens, "guided_choice": [written], "temperature": 0, "stream": stream})
+    };
+    let items = |response: &Value| -> Vec<(String, String, String)> {
+        let text = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
+        let list = response["output"].as_array().expect("a list");
+        list.iter().map(|item| (text(item, "type"), text(&item["content"][0], "text"), text(item, "status"))).collect()
+    };
+    let whole = server.post("/v1/responses", body(300, false)).await.json();
+    let kinds = ["reasoning", "message", "reasoning", "message"];
+    let expected = |last: &str, status: &str| -> Vec<(String, String, String)> {
+        let mut items: Vec<_> = kinds
+            .iter()
+            .zip(parts)
+            .map(|(kind, (_, text))| ((*kind).to_owned(), text.to_owned(), "completed".to_owned()))
+            .collect();
+        items[3].1 = last.into();
+        items[3].2 = status.into();
+        items
+    };
+    assert_eq!(items(&whole), expected("F1 and more", "completed"), "{whole}");
+    let tokens = whole["usage"]["output_tokens"].as_u64().expect("a number");
+    let thoughts = whole["usage"]["output_tokens_details"]["reasoning_tokens"].as_u64().expect("a number");
+    assert!(thoughts > 2 && thoughts < tokens / 2, "{thoughts} of {tokens}");
+    for tokens in [300, tokens - 3] {
+        let whole = server.post("/v1/responses", body(tokens, false)).await.json();
+        let events = server.post("/v1/responses", body(tokens, true)).await.events();
+        let events: Vec<Value> = events.iter().map(|event| serde_json::from_str(event).expect("JSON")).collect();
+        let last = &events.last().expect("an end")["response"];
+        assert_eq!(items(last), items(&whole));
+        assert_eq!(last["usage"]["output_tokens_details"], whole["usage"]["output_tokens_details"]);
+        let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).collect::<Vec<_>>();
+        let done = of("response.output_item.done");
+        let indexes: Vec<&Value> = done.iter().map(|event| &event["output_index"]).collect();
+        assert_eq!(indexes, [&json!(0), &json!(1), &json!(2), &json!(3)]);
+        let done: Vec<&Value> = done.iter().map(|event| &event["item"]).collect();
+        assert_eq!(done, last["output"].as_array().expect("a list").iter().collect::<Vec<_>>());
+    }
+    let cut = items(&server.post("/v1/responses", body(tokens - 3, false)).await.json());
+    assert_eq!(cut, expected(&cut[3].1, "incomplete"));
+    assert!("F1 and more".starts_with(&cut[3].1), "{cut:?}");
+}

@@ -72,6 +72,18 @@ async fn sglangs_own_page_takes_lists_and_tells_of_prompts() {
     let meta = &scored.json()["meta_info"];
     assert_eq!((meta["completion_tokens"].as_u64(), list(&meta["output_token_logprobs"]).len()), (Some(0), 0));
     assert_eq!(json!(list(&meta["input_token_logprobs"]).len()), meta["prompt_tokens"]);
+    for stream in [false, true] {
+        let brief = json!({"text": PROMPT, "sampling_params": {"max_new_tokens": 1}, "return_logprob": true});
+        let answer = server.post("/generate", with(brief, json!({"stream": stream}))).await;
+        let answer = if stream {
+            answer.events().iter().rev().find_map(|event| serde_json::from_str(event).ok()).expect("an end")
+        } else {
+            answer.json()
+        };
+        let input = list(&answer["meta_info"]["input_token_logprobs"]);
+        assert!(input.len() == 1 && input[0][0].is_null() && input[0][1].is_number(), "{answer}");
+        assert_eq!(list(&answer["meta_info"]["output_token_logprobs"]).len(), 1, "{answer}");
+    }
     let wrong = with(body.clone(), json!({"rid": ["a"]}));
     server.post("/generate", wrong).await.error(400, Some("rid"), "one for each prompt");
     let wrong = with(body, json!({"return_logprob": [true]}));

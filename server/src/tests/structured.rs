@@ -257,3 +257,71 @@ async fn with_tools_and_a_form_an_output_is_calls_or_has_the_form() {
         assert_eq!(answer["output"][0]["type"], kind, "{answer}");
     }
 }
+
+#[tokio::test]
+async fn functions_are_called_with_objects_whatever_their_schemas_say() {
+    let families = [("glm45", "C"), ("qwen3_coder", "F"), ("hermes", "C"), ("llama3", "F"), ("mistral", "C")];
+    for (parser, unit) in families {
+        let server = start(ServeOptions { tool_call_parser: Some(parser.into()), ..ServeOptions::default() }).await;
+        let called = async |parameters: Value| {
+            let function = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+            let body = requested(json!({
+                "tools": [function], "tool_choice": "required", "parallel_tool_calls": false, "seed": 3, "temperature": 1,
+                "logit_bias": towards("}", &server),
+            }));
+            let answer = server.post("/v1/chat/completions", body).await.json();
+            assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls", "{parser} {answer}");
+            let arguments = &answer["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"];
+            serde_json::from_str::<Value>(arguments.as_str().expect("a text")).expect("JSON")
+        };
+        let choices = json!({
+            "type": "object", "additionalProperties": false, "required": ["unit", "n"],
+            "properties": {"unit": {"type": "string", "enum": [unit]}, "n": {"type": "integer", "enum": [1]}},
+        });
+        assert_eq!(called(choices).await, json!({"unit": unit, "n": 1}), "{parser}");
+        for open in [
+            json!({}),
+            json!({"additionalProperties": false, "properties": {"x": {"enum": ["a"]}}, "required": ["x"]}),
+            json!({"type": ["object", "null"], "additionalProperties": false}),
+        ] {
+            let arguments = called(open.clone()).await;
+            assert!(arguments.is_object(), "{parser} {open} {arguments}");
+            assert_eq!(arguments.get("x").is_some(), open.get("required").is_some(), "{parser} {open} {arguments}");
+        }
+    }
+    let server = start(ServeOptions::default()).await;
+    let list = json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]);
+    let answer = server.post("/v1/chat/completions", requested(json!({"tools": list}))).await;
+    answer.error(400, Some("tools[0]"), "arguments are an object");
+}
+
+#[tokio::test]
+async fn a_call_that_is_cut_does_not_end_as_a_complete_one() {
+    let server = start(ServeOptions { tool_call_parser: Some("hermes".into()), ..ServeOptions::default() }).await;
+    for (stop, reason) in [(json!(["\"at\""]), "stop"), (json!(["</nothing>"]), "tool_calls")] {
+        let mut body = requested(json!({"tools": look(), "tool_choice": "required", "seed": 2, "stop": stop,
+                                        "parallel_tool_calls": false}));
+        let whole = server.post("/v1/chat/completions", body.clone()).await.json();
+        assert_eq!(whole["choices"][0]["finish_reason"], reason, "{whole}");
+        body["stream"] = true.into();
+        let events = server.post("/v1/chat/completions", body).await.events();
+        let values: Vec<Value> = events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+        assert!(values.iter().any(|value| !value["choices"][0]["delta"]["tool_calls"].is_null()), "{values:?}");
+        assert_eq!(values.last().expect("an end")["choices"][0]["finish_reason"], reason);
+    }
+}
+
+#[tokio::test]
+async fn an_output_ends_with_its_grammar_whatever_its_minimum_is() {
+    let server = start(ServeOptions::default()).await;
+    let completed = async |further: Value| {
+        let mut body = json!({"prompt": "a", "max_tokens": 40});
+        body.as_object_mut().expect("an object").extend(further.as_object().cloned().expect("an object"));
+        let answer = server.post("/v1/completions", body).await.json();
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop", "{answer}");
+        answer["choices"][0]["text"].as_str().expect("a text").to_owned()
+    };
+    assert_eq!(completed(json!({"regex": "ab", "min_tokens": 10})).await, "ab");
+    assert_eq!(completed(json!({"regex": "ab", "ignore_eos": true})).await, "ab");
+    assert_eq!(completed(json!({"regex": "a{0,30}", "ignore_eos": true})).await, "a".repeat(30));
+}

@@ -261,7 +261,7 @@ fn template_variables(fields: &mut Fields) -> Result<TemplateVariables, ApiError
 
 fn whole(state: &State, text: &Text, head: &ReplyHead, reading: &OutputReading, choices: &[ReplyChoice]) -> Value {
     let list = choices.iter().enumerate().map(|(index, ReplyChoice { completion, tokens })| {
-        let OutputParts { reasoning, content, calls } = reading.whole(&completion.text);
+        let OutputParts { reasoning, content, calls, is_cut } = reading.whole(&completion.text);
         let mut message = json!({"role": "assistant", "content": content});
         if let Some(reasoning) = reasoning {
             message["reasoning_content"] = if reasoning.is_empty() { Value::Null } else { reasoning.into() };
@@ -272,7 +272,9 @@ fn whole(state: &State, text: &Text, head: &ReplyHead, reading: &OutputReading, 
                 message["content"] = Value::Null;
             }
             message[tools.field().0] = tools.written(&calls, &|| state.random_number());
-            reason = reason_with_calls(reason, tools);
+            if !is_cut {
+                reason = reason_with_calls(reason, tools);
+            }
         }
         json!({"index": index, "message": message, "logprobs": logprobs(tokens, text), "finish_reason": reason})
     });
@@ -283,7 +285,7 @@ fn whole(state: &State, text: &Text, head: &ReplyHead, reading: &OutputReading, 
     object
 }
 
-/// OpenAI's finish reason for a response with calls that ended by itself.
+/// OpenAI's finish reason for a response with complete calls that ended by itself.
 fn reason_with_calls(reason: &'static str, tools: &Tools) -> &'static str {
     if reason == "stop" { tools.field().1 } else { reason }
 }
@@ -368,7 +370,7 @@ impl Chunks for ChatChunks {
         let mut reason = completion.finish_reason.word();
         let piece = self.readers[index].finish(&self.reading);
         let deltas = self.deltas(piece);
-        if let (Some(tools), true) = (&self.reading.tools, self.readers[index].has_calls()) {
+        if let (Some(tools), true) = (&self.reading.tools, self.readers[index].has_complete_calls()) {
             reason = reason_with_calls(reason, tools);
         }
         let mut chunks: Vec<Value> =

@@ -65,8 +65,8 @@ struct GenerateContext {
     simulated: bool,
     /// Decodes tokens, if log-probabilities include their text.
     text: Option<Text>,
-    /// For each choice whose prompt log-probabilities are requested: the prompt's tokens from the
-    /// first requested position.
+    /// For each choice whose log-probabilities are requested: the prompt's tokens from the first
+    /// position for which they are reported.
     reported: Vec<Option<Vec<u32>>>,
     cache_details: bool,
 }
@@ -88,9 +88,12 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         requests.push(parameters.requests(&prompt.tokens, &state));
     }
     let requests = ids.name(requests);
-    let reported = |named: &Named| {
-        let from = named.request.sampling.prompt_logprobs?.from;
-        Some(named.request.input_ids.get(from..).unwrap_or_default().to_vec())
+    let reported = |Named { request, .. }: &Named| {
+        // By default the last token of the prompt, as in SGLang, which has no log-probability.
+        let last = request.input_ids.len().saturating_sub(1);
+        let from = request.sampling.prompt_logprobs.map(|requested| requested.from);
+        let from = from.or(request.sampling.logprobs.map(|_| last))?;
+        Some(request.input_ids.get(from..).unwrap_or_default().to_vec())
     };
     let answer = GenerateContext {
         state: state.clone(),
@@ -386,7 +389,9 @@ impl Chunks for GenerateChunks {
     }
 
     fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value> {
-        vec![self.chunk(index, self.answer.meta(index, completion))]
+        let mut meta = self.answer.meta(index, completion);
+        self.answer.add_prompt_logprobs(&mut meta, index, completion);
+        vec![self.chunk(index, meta)]
     }
 
     fn last(&mut self, _completions: &[Completion]) -> Option<Value> {

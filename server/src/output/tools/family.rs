@@ -6,6 +6,7 @@ use super::{
     Function, ToolCall,
     partial::{self, Partial},
 };
+use crate::http::fields::integer;
 
 /// A format of function calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,18 @@ pub enum ToolFamily {
     /// Messages to recipients `functions.NAME`: gpt-oss. The module `harmony` reads them, as one of
     /// the channels of a response.
     Harmony,
+}
+
+/// The parts of a complete response.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParsedCalls {
+    /// What is no call.
+    pub content: String,
+    /// The complete calls.
+    pub calls: Vec<ToolCall>,
+    /// Whether another call follows that is not complete. Of a streamed response a part of it has
+    /// been sent.
+    pub is_cut: bool,
 }
 
 /// Opens all calls of DeepSeek.
@@ -141,23 +154,22 @@ impl ToolFamily {
         if self == Self::Mistral { format!("{:09x}", random & 0xF_FFFF_FFFF) } else { format!("call_{random:016x}") }
     }
 
-    /// The content of a response and its calls. If calls cannot be parsed, everything is content.
-    pub fn parse(self, answer: &str, functions: &[Function]) -> (String, Vec<ToolCall>) {
-        let nothing = || (answer.to_owned(), Vec::new());
-        let Some(at) = self.begin(answer, functions) else { return nothing() };
-        let mut calls = self.calls(&answer[at..], functions);
-        // A truncated response has the calls that are complete.
-        if calls.len() > 1 {
-            calls.pop_if(|last| !last.complete);
+    /// The content of a response and its calls, at most `most`. If no call can be parsed, everything
+    /// is content.
+    pub fn parse(self, answer: &str, functions: &[Function], most: usize) -> ParsedCalls {
+        let nothing = |is_cut| ParsedCalls { content: answer.to_owned(), calls: Vec::new(), is_cut };
+        let Some(at) = self.begin(answer, functions) else { return nothing(false) };
+        let mut found = self.calls(&answer[at..], functions).into_iter().take(most).peekable();
+        let is_good = |call: &Partial| is_shown(call, functions) && call.is_good();
+        let mut calls = Vec::new();
+        while let Some(call) = found.next_if(is_good) {
+            calls.push(ToolCall { name: call.name, arguments: call.arguments });
         }
-        let is_known = |call: &Partial| functions.iter().any(|function| function.name == call.name);
-        let is_json = |call: &Partial| serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
-        let good = |call: &Partial| call.complete && is_known(call) && is_json(call);
-        if calls.is_empty() || !calls.iter().all(good) {
-            return nothing();
+        let is_cut = found.peek().is_some_and(|call| is_shown(call, functions));
+        if calls.is_empty() {
+            return nothing(is_cut);
         }
-        let calls = calls.into_iter().map(|call| ToolCall { name: call.name, arguments: call.arguments });
-        (answer[..at].trim_end().to_owned(), calls.collect())
+        ParsedCalls { content: answer[..at].trim_end().to_owned(), calls, is_cut }
     }
 
     /// Offset at which calls start in a response.
@@ -172,7 +184,7 @@ impl ToolFamily {
     /// first that cannot be parsed.
     pub fn calls(self, text: &str, functions: &[Function]) -> Vec<Partial> {
         match self {
-            Self::Hermes => pieces(text, "<tool_call>", "</tool_call>", |piece, _| Some(partial::json_call(piece)?.0)),
+            Self::Hermes => hermes(text),
             Self::Llama => llama(text),
             Self::Mistral => mistral(text),
             Self::Glm => pieces(text, "<tool_call>", "</tool_call>", |piece, closed| glm(piece, closed, functions)),
@@ -182,6 +194,26 @@ impl ToolFamily {
             Self::Harmony => Vec::new(),
         }
     }
+}
+
+/// Whether a call is part of a streamed response as soon as this much of it is known.
+pub fn is_shown(call: &Partial, functions: &[Function]) -> bool {
+    call.arguments.starts_with('{') && functions.iter().any(|function| function.name == call.name)
+}
+
+/// Calls as objects between marks, which may also occur in strings of the objects.
+fn hermes(text: &str) -> Vec<Partial> {
+    const CLOSE: &str = "</tool_call>";
+    let (mut calls, mut rest) = (Vec::new(), text);
+    while let Some((_, after)) = rest.split_once("<tool_call>") {
+        let whole = partial::json_call(after).filter(|(call, _)| call.complete);
+        // Of an object that has no end, what is before the mark.
+        let before = || partial::json_call(after.split_once(CLOSE).map_or(after, |(before, _)| before));
+        let Some((call, end)) = whole.or_else(before) else { break };
+        calls.push(call);
+        rest = &after[end..];
+    }
+    calls
 }
 
 /// The result of parsing each piece between two marks; the last piece may be incomplete.
@@ -224,16 +256,62 @@ fn mistral(text: &str) -> Vec<Partial> {
     after.split(MISTRAL).map_while(one).collect()
 }
 
-/// Whether an argument of this schema is written verbatim instead of as JSON.
+/// Whether an argument of this schema is any text, which is written verbatim instead of as JSON.
 pub fn is_text(schema: &Value) -> bool {
-    schema["type"] == "string" && schema.get("enum").is_none()
+    schema["type"] == "string" && schema.get("enum").is_none() && schema.get("const").is_none()
+}
+
+/// The texts one of which an argument has to be; they are written verbatim too.
+pub fn text_choices(schema: &Value) -> Option<Vec<&str>> {
+    let choices = match (schema.get("const"), schema.get("enum")) {
+        (Some(one), _) => std::slice::from_ref(one),
+        (None, Some(list)) => list.as_array()?,
+        (None, None) => return None,
+    };
+    let choices: Option<Vec<&str>> = choices.iter().map(Value::as_str).collect();
+    choices.filter(|choices| !choices.is_empty())
 }
 
 /// The value of an argument whose strings are written without quotes.
 fn argument(function: &Function, key: &str, written: &str) -> Value {
-    let is_text = function.parameters["properties"][key]["type"] == "string";
-    let parsed = if is_text { None } else { serde_json::from_str(written.trim()).ok() };
-    parsed.unwrap_or_else(|| written.into())
+    let text = Value::from(written);
+    let schema = &function.parameters["properties"][key];
+    let fits = |value: &Value| allows(&function.parameters, schema, value, 0);
+    if is_text(schema) || text_choices(schema).is_some() && fits(&text) {
+        return text;
+    }
+    match serde_json::from_str(written.trim()) {
+        Ok(parsed) if fits(&parsed) || !fits(&text) => parsed,
+        _ => text,
+    }
+}
+
+/// Whether a schema allows a value, as far as its type and its choices say.
+fn allows(root: &Value, schema: &Value, value: &Value, depth: usize) -> bool {
+    /// Maximum number of schemas in each other, since they may refer to themselves.
+    const DEEPEST: usize = 16;
+    let Some(fields) = schema.as_object().filter(|_| depth < DEEPEST) else { return *schema != Value::Bool(false) };
+    let inner = |schema: &Value| allows(root, schema, value, depth + 1);
+    let is_type = |name: &Value| match name.as_str() {
+        Some("string") => value.is_string(),
+        Some("null") => value.is_null(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => integer(value).is_some(),
+        Some("number") => value.is_number(),
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        _ => true,
+    };
+    fields.iter().all(|(key, given)| match (key.as_str(), given) {
+        ("type", Value::Array(names)) => names.iter().any(is_type),
+        ("type", name) => is_type(name),
+        ("const", one) => one == value,
+        ("enum", Value::Array(list)) => list.contains(value),
+        ("anyOf" | "oneOf", Value::Array(list)) => list.iter().any(inner),
+        ("allOf", Value::Array(list)) => list.iter().all(inner),
+        ("$ref", Value::String(path)) => path.strip_prefix('#').and_then(|path| root.pointer(path)).is_none_or(inner),
+        _ => true,
+    })
 }
 
 fn glm(piece: &str, closed: bool, functions: &[Function]) -> Option<Partial> {
@@ -295,7 +373,7 @@ mod tests {
     }
 
     fn check(family: ToolFamily, answer: &str, content: &str, expected: &[(&str, Value)]) {
-        let (found, calls) = family.parse(answer, &functions());
+        let ParsedCalls { content: found, calls, .. } = family.parse(answer, &functions(), usize::MAX);
         let calls: Vec<(String, Value)> = calls
             .into_iter()
             .map(|call| (call.name, serde_json::from_str(&call.arguments).expect("arguments are JSON")))
@@ -355,6 +433,48 @@ mod tests {
             "",
             &[("weather", paris)],
         );
+        for text in ["</tool_call>", "<tool_call>", "</tool_call>{"] {
+            let call = json!({"name": "weather", "arguments": {"city": text}});
+            let two = format!("<tool_call>{call}</tool_call><tool_call>{call}</tool_call>");
+            let expected = ("weather", json!({"city": text}));
+            check(ToolFamily::Hermes, &two, "", &[expected.clone(), expected]);
+        }
+    }
+
+    #[test]
+    fn arguments_have_types_that_their_schema_allows() {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "unit": {"type": "string", "enum": ["C", "7"]}, "size": {"enum": [1, "1"]}, "one": {"const": "null"},
+                "zip": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "flag": {"type": ["string", "null"]},
+                "kind": {"$ref": "#/$defs/kind"}, "tree": {"$ref": "#/$defs/tree"}, "any": {},
+                "count": {"type": "integer"},
+            },
+            "$defs": {"kind": {"type": "string"}, "tree": {"anyOf": [{"$ref": "#/$defs/tree"}, {"type": "number"}]}},
+        });
+        let function = Function { name: "f".into(), parameters, written: Value::Null };
+        for (key, written, expected) in [
+            ("unit", "C", json!("C")),
+            ("unit", "7", json!("7")),
+            ("unit", "\"C\"", json!("C")),
+            ("size", "1", json!(1)),
+            ("one", "null", json!("null")),
+            ("zip", "90210", json!("90210")),
+            ("zip", "\"90210\"", json!("90210")),
+            ("zip", "null", Value::Null),
+            ("flag", "true", json!("true")),
+            ("kind", "7", json!("7")),
+            ("kind", "\"7\"", json!("7")),
+            ("tree", "7", json!(7)),
+            ("any", "7", json!(7)),
+            ("any", "x", json!("x")),
+            ("count", "7", json!(7)),
+            ("count", "true", json!(true)),
+            ("other", "[1]", json!([1])),
+        ] {
+            assert_eq!(argument(&function, key, written), expected, "{key}: {written}");
+        }
     }
 
     #[test]

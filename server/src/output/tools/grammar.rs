@@ -7,14 +7,21 @@ use super::{
     Function,
     family::{
         CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, CHANNEL, CONSTRAIN, MESSAGE, MISTRAL, SEPARATOR, ToolFamily,
-        is_text,
+        is_text, text_choices,
     },
 };
-use crate::output::grammar::normalized;
+use crate::output::grammar::{CallGrammar, normalized};
 
 impl ToolFamily {
-    /// The grammar of one or several calls of these functions, in llguidance's language.
-    pub fn grammar(self, functions: &[&Function], several: bool, text: &Text) -> String {
+    /// The grammar of one or several calls of these functions.
+    pub fn grammar(self, functions: &[&Function], several: bool, text: &Text) -> CallGrammar {
+        CallGrammar {
+            text: self.grammar_text(functions, several, text),
+            schemas: functions.iter().map(|function| function.parameters.clone()).collect(),
+        }
+    }
+
+    fn grammar_text(self, functions: &[&Function], several: bool, text: &Text) -> String {
         let literal = |marker: &str| match text.special_token(marker) {
             Some(id) => format!("<[{id}]>"),
             None => quoted(marker),
@@ -134,7 +141,10 @@ fn tagged_arguments(
     let mut parts = Vec::new();
     for (number, (name, schema)) in properties.iter().enumerate() {
         let rule = format!("arg_{at}_{number}");
-        let value = if is_text(schema) && family == ToolFamily::Tags {
+        let choices = text_choices(schema);
+        let value = if let Some(choices) = choices {
+            choices.into_iter().map(quoted).collect::<Vec<_>>().join(" | ")
+        } else if is_text(schema) && family == ToolFamily::Tags {
             // With the mark after it: the line break before the mark could be one of the text too.
             "/[^<]*\\n<\\/parameter>\\n/".to_owned()
         } else if is_text(schema) {
@@ -214,8 +224,8 @@ mod tests {
             check(GrammarForm::Regex("[0-9]{3}".into()), "123", true);
             check(GrammarForm::Regex("[0-9]{3}".into()), call, true);
             check(GrammarForm::Lark("start: \"yes\" | \"no\"".into()), "no", true);
-            assert!(grammars.accepts(&GrammarForm::Lark(calls()), call), "{family:?}");
-            assert!(!grammars.accepts(&GrammarForm::Lark(calls()), "{\"ok\": true}"), "{family:?}");
+            assert!(grammars.accepts(&GrammarForm::Calls(calls()), call), "{family:?}");
+            assert!(!grammars.accepts(&GrammarForm::Calls(calls()), "{\"ok\": true}"), "{family:?}");
         }
     }
 }

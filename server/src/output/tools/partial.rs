@@ -1,6 +1,6 @@
 //! Incomplete tool calls: parses a prefix of JSON.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A call that may be incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,11 @@ impl Partial {
     /// A complete call.
     pub fn whole(name: &str, arguments: String) -> Self {
         Self { name: name.to_owned(), arguments, complete: true }
+    }
+
+    /// Whether it is complete, and its arguments are an object.
+    pub fn is_good(&self) -> bool {
+        self.complete && is_object(&self.arguments)
     }
 }
 
@@ -73,13 +78,17 @@ pub fn object(text: &str) -> (&str, bool) {
     (&text[..end], whole)
 }
 
-/// The arguments that can be shown: an object as it grows, anything else once it is complete. Some
-/// models write the object as a string.
+/// Whether a text is an object in JSON, as arguments have to be.
+pub fn is_object(text: &str) -> bool {
+    serde_json::from_str::<Map<String, Value>>(text).is_ok()
+}
+
+/// The arguments that can be shown: an object as it grows, or, since some models write the object as
+/// a string, that in a string once it is complete.
 fn argument_text(text: &str, whole: bool) -> Option<String> {
     match text.chars().next() {
         Some('{') => Some(text.to_owned()),
-        Some('"') if whole => serde_json::from_str(text).ok(),
-        Some(_) if whole => Some(text.to_owned()),
+        Some('"') if whole => serde_json::from_str(text).ok().filter(|inner: &String| is_object(inner)),
         _ => None,
     }
 }
@@ -169,6 +178,9 @@ mod tests {
         check(r#"{"parameters": {"x": 1}, "name": "f"}"#, Some(("f", r#"{"x": 1}"#)));
         check(r#"{"name": "f", "arguments": "{\"x\": 1}"}"#, Some(("f", r#"{"x": 1}"#)));
         check(r#"{"name": "f"}"#, None);
+        for other in ["null", "[1]", "7", r#""x""#] {
+            check(&format!(r#"{{"name": "f", "arguments": {other}}}"#), None);
+        }
         check(r#"{"name": 1, "arguments": {}}"#, None);
         check(r#"{"answer": 4}"#, None);
         check("[]", None);

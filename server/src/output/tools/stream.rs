@@ -1,6 +1,6 @@
 //! Parses a streamed response that may turn out to contain tool calls.
 
-use super::{Tools, partial::Partial};
+use super::{Tools, family::is_shown, partial::Partial};
 
 /// The response of one choice so far.
 #[derive(Clone, Debug, Default)]
@@ -8,10 +8,12 @@ pub struct ToolStream {
     whole: String,
     /// Number of its bytes that have been shown as content.
     shown: usize,
-    /// Whether the remaining text starts with a marker.
+    /// Whether the remaining text starts with a marker, after white space.
     calls: bool,
     /// Bytes of each call's arguments that have been sent.
     sent: Vec<usize>,
+    /// Whether all calls that have been sent are complete. Known at the end.
+    complete: bool,
 }
 
 /// The parts of a response that can be sent now.
@@ -46,14 +48,16 @@ impl ToolStream {
     /// Returns the rest at the end.
     pub fn finish(&mut self, tools: &Tools) -> ShownCall {
         let calls = if self.calls { self.further_calls(tools) } else { Vec::new() };
+        let all = tools.family.calls(&self.whole[self.shown..], &tools.functions);
+        self.complete = all.iter().take(self.sent.len()).all(Partial::is_good);
         // If no call was recognised, the text that looked like calls is content.
         let content = if self.sent.is_empty() { self.whole[self.shown..].to_owned() } else { String::new() };
         ShownCall { content, calls }
     }
 
-    /// Whether calls have been sent.
-    pub fn has_calls(&self) -> bool {
-        !self.sent.is_empty()
+    /// Whether calls have been sent, and all of them are complete. Valid after the end.
+    pub fn has_complete_calls(&self) -> bool {
+        !self.sent.is_empty() && self.complete
     }
 
     /// Content up to where a call starts or may start.
@@ -76,19 +80,20 @@ impl ToolStream {
                 }
             }
         };
-        // White space before a call is not shown, so it is held back until more text follows.
+        // White space before a call is not shown, so it is held back until it is known that none
+        // follows.
         let content = hidden[..end].trim_end().to_owned();
-        self.shown += if self.calls { end } else { content.len() };
+        self.shown += content.len();
         content
     }
 
-    /// New parts of calls. A call is sent once it is known to name an existing tool.
+    /// New parts of calls. A call is sent once it is known to name an existing tool and to have an
+    /// object as its arguments.
     fn further_calls(&mut self, tools: &Tools) -> Vec<CallPiece> {
         let mut pieces = Vec::new();
         let calls = tools.family.calls(&self.whole[self.shown..], &tools.functions);
-        let is_known = |call: &Partial| tools.functions.iter().any(|function| function.name == call.name);
         for (number, call) in calls.iter().enumerate().take(tools.most_calls()) {
-            if !is_known(call) {
+            if !is_shown(call, &tools.functions) {
                 break;
             }
             let name = (number == self.sent.len()).then(|| call.name.clone());
@@ -158,9 +163,9 @@ mod tests {
 
     fn check(family: ToolFamily, answer: &str, content: &str, calls: &[&str]) {
         let whole = tools(family).parse(answer);
-        let expected: Vec<String> = whole.1.into_iter().map(|call| call.arguments).collect();
+        let expected: Vec<String> = whole.calls.into_iter().map(|call| call.arguments).collect();
         assert_eq!(
-            (whole.0.as_str(), expected),
+            (whole.content.as_str(), expected),
             (content, calls.iter().map(ToString::to_string).collect()),
             "{answer}"
         );
@@ -180,6 +185,21 @@ mod tests {
         let two = format!("<tool_call>{call}</tool_call>\n<tool_call>{call}</tool_call>");
         check(ToolFamily::Hermes, &two, "", &[arguments, arguments]);
         check(ToolFamily::Hermes, "<tool_call>broken", "<tool_call>broken", &[]);
+        for other in ["null", "[1]", "7", "\"x\""] {
+            let answer = format!("So: <tool_call>{{\"name\": \"f\", \"arguments\": {other}}}</tool_call>");
+            check(ToolFamily::Hermes, &answer, &answer, &[]);
+        }
+        check(
+            ToolFamily::Hermes,
+            &format!("<tool_call>{}</tool_call>", "{\"name\": \"f\"}"),
+            "<tool_call>{\"name\": \"f\"}</tool_call>",
+            &[],
+        );
+        let marked = call.replace("<é>", "</tool_call>");
+        check(ToolFamily::Hermes, &format!("<tool_call>{marked}</tool_call>"), "", &["{\"x\": \"</tool_call>\"}"]);
+        let unknown = call.replace("\"f\"", "\"h\"");
+        let second = format!("<tool_call>{call}</tool_call><tool_call>{unknown}</tool_call>");
+        check(ToolFamily::Hermes, &second, "", &[arguments]);
         let llama = call.replace("arguments", "parameters");
         check(ToolFamily::Llama, &llama, "", &[arguments]);
         check(ToolFamily::Llama, &format!("<|python_tag|>{llama}; {llama}"), "", &[arguments, arguments]);
@@ -197,6 +217,27 @@ mod tests {
             "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{arguments}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
         );
         check(ToolFamily::DeepSeek, &fenced, "", &[arguments]);
+    }
+
+    #[test]
+    fn calls_that_are_cut_are_not_complete_at_once_and_in_a_stream() {
+        let call = "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": \"a\"}}</tool_call>";
+        let two = call.repeat(2);
+        for end in 0..=two.len() {
+            let (tools, mut stream) = (tools(ToolFamily::Hermes), ToolStream::default());
+            let mut shown = stream.push(&two[..end], &tools).calls;
+            shown.extend(stream.finish(&tools).calls);
+            let count = shown.iter().filter(|piece| piece.name.is_some()).count();
+            let whole = tools.parse(&two[..end]);
+            let is_complete = !whole.calls.is_empty() && !whole.is_cut;
+            assert_eq!(stream.has_complete_calls(), is_complete, "{end}");
+            assert_eq!(whole.calls.len() + usize::from(whole.is_cut), count, "{end}");
+        }
+        let broken = "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": }}</tool_call>";
+        let (tools, mut stream) = (tools(ToolFamily::Hermes), ToolStream::default());
+        stream.push(broken, &tools);
+        stream.finish(&tools);
+        assert!(!stream.has_complete_calls() && tools.parse(broken).is_cut);
     }
 
     #[test]

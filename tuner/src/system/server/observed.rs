@@ -72,7 +72,8 @@ impl Rounds {
 /// with its mean.
 ///
 /// # Errors
-/// When the server does not report the rounds of a request that speculates.
+/// When the server does not report the rounds of a request that speculates, or an answer is shorter
+/// than it had to be.
 pub fn seen(
     requests: &[Request],
     observed: Observed,
@@ -153,6 +154,18 @@ pub fn drafted(seen: &Observations) -> (usize, usize) {
 
 fn completion(requests: &[Request], served: &Served, unreported: Rounds) -> Result<Completion, SystemError> {
     let generated = &served.generated;
+    let stop = requests.get(served.request).map(|request| &request.stop);
+    let most = stop.and_then(|stop| stop.max_new_tokens);
+    let is_short = most.is_some_and(|most| generated.output_tokens < most);
+    if let (true, Some(stop), Some(most)) = (is_short, stop, most)
+        && stop.ignore_eos
+    {
+        return Err(SystemError::Unsupported(format!(
+            "an answer ended after {} of {most} tokens, although end-of-text tokens are ignored: the server cut it off, so \
+             the trial has less work than the others; the server's log may show why",
+            generated.output_tokens
+        )));
+    }
     let rounds = rounds(generated, unreported)?;
     Ok(Completion {
         // If the server does not report the tokens themselves, their number still counts.
@@ -168,7 +181,11 @@ fn completion(requests: &[Request], served: &Served, unreported: Rounds) -> Resu
         rounds,
         proposed_drafts: generated.proposed_drafts.unwrap_or_default(),
         accept_histogram: generated.accept_histogram.clone(),
-        finish_reason: FinishReason::Length,
+        finish_reason: if is_short {
+            FinishReason::StopToken(generated.output_ids.last().copied().unwrap_or_default())
+        } else {
+            FinishReason::Length
+        },
         queued: Duration::ZERO,
         time_to_first_token: generated.first_token,
         elapsed: generated.last_token,
@@ -273,6 +290,23 @@ mod tests {
         // Eight tokens after the first one, three per round.
         assert_eq!(of(None, Rounds::Counted { tokens: 3.0 }).expect("seen").rounds, 3);
         assert!(of(None, Rounds::Unknown).is_err_and(|error| error.to_string().contains("accept lengths are unknown")));
+    }
+
+    #[test]
+    fn an_answer_that_is_too_short_fails_the_trial() {
+        let of = |tokens: usize, ignore_eos: bool| {
+            let stop = engine::StopConditions { max_new_tokens: Some(9), ignore_eos, ..Default::default() };
+            let request = Request { input_ids: vec![1], sampling: engine::SamplingParams::default(), stop };
+            let generated = generated(tokens, None);
+            let served = Served { request: 0, arrival: Duration::ZERO, late: Duration::ZERO, generated };
+            let observed = Observed { served: vec![served], elapsed: Duration::from_millis(60) };
+            seen(&[request], observed, &LoadArrivals::Closed(1), Rounds::OneAToken)
+        };
+        let reason =
+            |tokens, ignore_eos| of(tokens, ignore_eos).expect("seen").served[0].completion.finish_reason.clone();
+        assert_eq!(reason(9, true), FinishReason::Length);
+        assert_eq!(reason(4, false), FinishReason::StopToken(0));
+        assert!(of(4, true).is_err_and(|error| error.to_string().contains("after 4 of 9 tokens")));
     }
 
     #[test]

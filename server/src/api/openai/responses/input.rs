@@ -86,10 +86,11 @@ fn add(messages: &mut Vec<Value>, place: &str, item: Value) -> Result<(), ApiErr
     match item.get("type").and_then(Value::as_str).unwrap_or("message") {
         "message" => messages.push(message(place, item)?),
         "function_call" => {
-            let call = json!({
+            let mut call = json!({
                 "id": text_of("call_id")?, "type": "function",
                 "function": {"name": text_of("name")?, "arguments": text_of("arguments")?},
             });
+            messages::read_arguments(&mut call);
             // Calls of one response are in one message, together with the text before them.
             match messages.last_mut().filter(|last| last["role"] == "assistant") {
                 Some(last) => match last.get_mut("tool_calls").and_then(Value::as_array_mut) {
@@ -196,7 +197,7 @@ mod tests {
             call("1"), call("2"),
             {"type": "function_call_output", "call_id": "1", "output": "c"},
         ]);
-        let calls = |id: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}});
+        let calls = |id: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": {}}});
         let expected = json!([
             {"role": "system", "content": "a"},
             {"role": "assistant", "content": "b", "tool_calls": [calls("1"), calls("2")]},
@@ -206,5 +207,23 @@ mod tests {
         for wrong in [json!(7), json!([]), json!([{"type": "item_reference"}]), json!([{"type": "function_call"}])] {
             assert!(read(wrong.clone()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn earlier_calls_reach_the_template_as_over_the_chat_api() {
+        let written = "{\"city\": \"Paris\", \"days\": 2}";
+        let responses = json!([
+            {"role": "user", "content": "x"},
+            {"type": "function_call", "call_id": "c1", "name": "f", "arguments": written},
+            {"type": "function_call_output", "call_id": "c1", "output": "ok"},
+        ]);
+        let call = json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": written}});
+        let chat = json!({"messages": [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": null, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "ok"},
+        ]});
+        let mut chat = Fields::parse(chat.to_string().as_bytes()).expect("an object");
+        assert_eq!(read(responses).expect("messages"), messages::read(&mut chat).expect("messages"));
     }
 }

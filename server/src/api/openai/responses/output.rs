@@ -1,6 +1,6 @@
 //! The output of the Responses API: a list of items, and the events that stream them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use axum::response::sse::Event as SseEvent;
 use engine::{Completion, Event, FinishReason, backend::ProducedToken, text::Text};
@@ -11,8 +11,9 @@ use crate::{
     api::openai::chat,
     http::error::ApiError,
     output::{
-        reading::{OutputParts, OutputPiece, OutputReading},
+        reading::{OutputPiece, OutputReading},
         stream::{Disconnected, LONGEST_STALL},
+        tools::is_object,
     },
     state::State,
     worker::RunningRequest,
@@ -35,7 +36,7 @@ pub struct ResponseHead {
 }
 
 /// The kind of an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ItemKind {
     Reasoning,
     Message,
@@ -55,6 +56,21 @@ struct StreamedItem {
     text: String,
     /// Log-probabilities of a message's tokens, if requested.
     logprobs: Vec<Value>,
+    status: &'static str,
+}
+
+/// The items of a response so far, in the order in which the model wrote them. The last one may
+/// grow.
+#[derive(Default)]
+struct ItemList(Vec<StreamedItem>);
+
+/// A part of the output that belongs to one item.
+struct ItemPart {
+    kind: ItemKind,
+    /// Name of the called function, with the first part of a call.
+    name: Option<String>,
+    text: String,
+    logprobs: Vec<Value>,
 }
 
 /// Assigns log-probabilities of tokens to the message in which their text is.
@@ -65,18 +81,29 @@ struct Assigned {
 }
 
 impl Assigned {
-    /// The log-probabilities of the content of a piece, after further tokens.
-    fn take(&mut self, tokens: &[ProducedToken], piece: &OutputPiece, text: &Text) -> Vec<Value> {
+    /// The parts of the output in these pieces, after further tokens.
+    fn parts(&mut self, tokens: &[ProducedToken], pieces: Vec<OutputPiece>, text: &Text) -> Vec<ItemPart> {
         self.waiting.extend(chat::logprob_entries(tokens, text));
-        if !piece.content.is_empty() {
-            return std::mem::take(&mut self.waiting);
+        let mut parts = Vec::new();
+        for OutputPiece { reasoning, content, calls } in pieces {
+            let part = |kind, text| ItemPart { kind, name: None, text, logprobs: Vec::new() };
+            if !reasoning.is_empty() {
+                parts.push(part(ItemKind::Reasoning, reasoning));
+            }
+            if !content.is_empty() {
+                parts.push(part(ItemKind::Message, content));
+            }
+            for call in calls {
+                parts.push(ItemPart { name: call.name, ..part(ItemKind::Call(call.number), call.arguments) });
+            }
         }
-        // Log-probabilities belong to the message; tokens of reasoning and calls have no place
-        // there.
-        if !piece.reasoning.is_empty() || !piece.calls.is_empty() {
+        if let Some(message) = parts.iter_mut().find(|part| part.kind == ItemKind::Message) {
+            message.logprobs = std::mem::take(&mut self.waiting);
+        } else if !parts.is_empty() {
+            // Tokens of reasoning and calls have no place for theirs.
             self.waiting.clear();
         }
-        Vec::new()
+        parts
     }
 }
 
@@ -85,18 +112,73 @@ impl Assigned {
 /// # Errors
 /// When the engine fails, or the server ends before it is finished.
 pub async fn whole(mut running: RunningRequest, head: &ResponseHead) -> Result<Value, ApiError> {
-    let (mut reader, mut assigned, mut logprobs) = (head.reading.stream(), Assigned::default(), Vec::new());
+    let (mut reader, mut assigned) = (head.reading.stream(), Assigned::default());
+    let mut items = ItemList::default();
     loop {
         match running.events.recv().await.unwrap_or_else(|| Err(ApiError::cut_off()))? {
             Event::Tokens { tokens, text, .. } => {
-                logprobs.extend(assigned.take(&tokens, &reader.push(&text, &head.reading), &head.text));
+                let pieces = reader.push_in_order(&text, &head.reading);
+                items.take(assigned.parts(&tokens, pieces, &head.text), head);
             }
             Event::Finished { completion, .. } => {
-                logprobs.extend(assigned.take(&[], &reader.finish(&head.reading), &head.text));
-                // The token at the end has no text.
-                logprobs.extend(assigned.waiting);
-                return Ok(head.finished(&completion, logprobs));
+                let last = reader.finish(&head.reading);
+                items.take(assigned.parts(&[], vec![last], &head.text), head);
+                if items.0.is_empty() {
+                    // A response always has an item, even if empty.
+                    items.begin(ItemKind::Message, None, head);
+                }
+                items.end(&completion, assigned.waiting);
+                return Ok(head.with_items(&items, &completion));
             }
+        }
+    }
+}
+
+/// Why a response is incomplete, if it is.
+fn cut(completion: &Completion) -> Option<&'static str> {
+    match completion.finish_reason {
+        FinishReason::Length => Some("max_output_tokens"),
+        FinishReason::Cancelled => Some("aborted"),
+        _ => None,
+    }
+}
+
+impl ItemList {
+    /// Adds parts to the items that they belong to.
+    fn take(&mut self, parts: Vec<ItemPart>, head: &ResponseHead) {
+        for ItemPart { kind, name, text, logprobs } in parts {
+            if !self.grows(kind) {
+                self.begin(kind, name, head);
+            }
+            if let Some(item) = self.0.last_mut() {
+                item.text.push_str(&text);
+                item.logprobs.extend(logprobs);
+            }
+        }
+    }
+
+    /// Whether a part of this kind belongs to the last item.
+    fn grows(&self, kind: ItemKind) -> bool {
+        self.0.last().is_some_and(|last| last.kind == kind)
+    }
+
+    /// Begins an item after the others.
+    fn begin(&mut self, kind: ItemKind, name: Option<String>, head: &ResponseHead) -> &StreamedItem {
+        if let Some(last) = self.0.last_mut() {
+            last.end("completed");
+        }
+        let item = StreamedItem { index: self.0.len(), name: name.unwrap_or_default(), ..head.item(kind) };
+        self.0.push(item);
+        &self.0[self.0.len() - 1]
+    }
+
+    /// Ends the last item. `logprobs` are those of the last tokens, which have no text.
+    fn end(&mut self, completion: &Completion, logprobs: Vec<Value>) {
+        if let Some(message) = self.0.iter_mut().rev().find(|item| item.kind == ItemKind::Message) {
+            message.logprobs.extend(logprobs);
+        }
+        if let Some(last) = self.0.last_mut() {
+            last.end(if cut(completion).is_some() { "incomplete" } else { "completed" });
         }
     }
 }
@@ -114,44 +196,27 @@ impl ResponseHead {
         object
     }
 
-    /// The complete response.
-    fn finished(&self, completion: &Completion, logprobs: Vec<Value>) -> Value {
-        let OutputParts { reasoning, content, calls } = self.reading.whole(&completion.text);
-        let mut items = Vec::new();
-        if let Some(text) = reasoning.filter(|text| !text.is_empty()) {
-            items.push(self.item(ItemKind::Reasoning, text));
-        }
-        if !content.is_empty() || calls.is_empty() {
-            items.push(StreamedItem { logprobs, ..self.item(ItemKind::Message, content) });
-        }
-        for (number, call) in calls.into_iter().enumerate() {
-            items.push(StreamedItem { name: call.name, ..self.item(ItemKind::Call(number), call.arguments) });
-        }
-        self.with_items(items.iter(), completion)
-    }
-
-    fn with_items<'a>(&self, items: impl Iterator<Item = &'a StreamedItem>, completion: &Completion) -> Value {
-        let cut = match completion.finish_reason {
-            FinishReason::Length => Some("max_output_tokens"),
-            FinishReason::Cancelled => Some("aborted"),
-            _ => None,
-        };
+    /// The response with all of its items.
+    fn with_items(&self, items: &ItemList, completion: &Completion) -> Value {
+        let cut = cut(completion);
         let status = if cut.is_some() { "incomplete" } else { "completed" };
+        let thoughts = self.reading.count_reasoning(&completion.output_ids, &self.text);
         let usage = json!({
             "input_tokens": completion.prompt_tokens,
             "input_tokens_details": {"cached_tokens": completion.cached_tokens},
             "output_tokens": completion.output_ids.len(),
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": thoughts},
             "total_tokens": completion.prompt_tokens + completion.output_ids.len(),
         });
-        let mut object = self.object(status, items.map(|item| item.written(status)).collect(), usage);
+        let items = items.0.iter().map(|item| item.written(item.status));
+        let mut object = self.object(status, items.collect(), usage);
         if let Some(reason) = cut {
             object["incomplete_details"] = json!({"reason": reason});
         }
         object
     }
 
-    fn item(&self, kind: ItemKind, text: String) -> StreamedItem {
+    fn item(&self, kind: ItemKind) -> StreamedItem {
         let prefix = match kind {
             ItemKind::Reasoning => "rs_",
             ItemKind::Message => "msg_",
@@ -162,11 +227,21 @@ impl ResponseHead {
             _ => String::new(),
         };
         let id = self.state.new_id(prefix);
-        StreamedItem { id, index: 0, kind, name: String::new(), call_id, text, logprobs: Vec::new() }
+        let (name, text, logprobs) = (String::new(), String::new(), Vec::new());
+        StreamedItem { id, index: 0, kind, name, call_id, text, logprobs, status: "in_progress" }
     }
 }
 
 impl StreamedItem {
+    /// Ends it with a status. A call is complete if its arguments are.
+    fn end(&mut self, status: &'static str) {
+        self.status = match self.kind {
+            ItemKind::Call(_) if is_object(&self.text) => "completed",
+            ItemKind::Call(_) => "incomplete",
+            ItemKind::Message | ItemKind::Reasoning => status,
+        };
+    }
+
     fn written(&self, status: &str) -> Value {
         let Self { id, name, call_id, text, logprobs, .. } = self;
         match self.kind {
@@ -214,9 +289,7 @@ struct Growing<'a> {
     head: &'a ResponseHead,
     sender: &'a Sender<SseEvent>,
     next: u64,
-    items: BTreeMap<ItemKind, StreamedItem>,
-    /// The item that is being streamed.
-    open: Option<ItemKind>,
+    items: ItemList,
 }
 
 /// Streams a response. Dropping the request cancels it.
@@ -228,7 +301,7 @@ pub async fn pump(
     head: ResponseHead,
     sender: &Sender<SseEvent>,
 ) -> Result<(), Disconnected> {
-    let mut growing = Growing { head: &head, sender, next: 0, items: BTreeMap::new(), open: None };
+    let mut growing = Growing { head: &head, sender, next: 0, items: ItemList::default() };
     let (mut reader, mut assigned) = (head.reading.stream(), Assigned::default());
     let begun = head.object("in_progress", json!([]), Value::Null);
     growing.send("response.created", json!({"response": begun.clone()})).await?;
@@ -236,14 +309,12 @@ pub async fn pump(
     loop {
         match running.events.recv().await.unwrap_or_else(|| Err(ApiError::cut_off())) {
             Ok(Event::Tokens { tokens, text, .. }) => {
-                let piece = reader.push(&text, &head.reading);
-                let logprobs = assigned.take(&tokens, &piece, &head.text);
-                growing.take(piece, logprobs).await?;
+                let pieces = reader.push_in_order(&text, &head.reading);
+                growing.take(assigned.parts(&tokens, pieces, &head.text)).await?;
             }
             Ok(Event::Finished { completion, .. }) => {
-                let piece = reader.finish(&head.reading);
-                let logprobs = assigned.take(&[], &piece, &head.text);
-                growing.take(piece, logprobs).await?;
+                let last = reader.finish(&head.reading);
+                growing.take(assigned.parts(&[], vec![last], &head.text)).await?;
                 return growing.finish(&completion, assigned.waiting).await;
             }
             Err(error) => {
@@ -264,60 +335,50 @@ impl Growing<'_> {
         self.sender.send_timeout(event, LONGEST_STALL).await.map_err(|_| Disconnected)
     }
 
-    async fn take(&mut self, piece: OutputPiece, logprobs: Vec<Value>) -> Result<(), Disconnected> {
-        if !piece.reasoning.is_empty() {
-            self.grow(ItemKind::Reasoning, None, &piece.reasoning, Vec::new()).await?;
-        }
-        if !piece.content.is_empty() {
-            self.grow(ItemKind::Message, None, &piece.content, logprobs).await?;
-        }
-        for call in piece.calls {
-            self.grow(ItemKind::Call(call.number), call.name, &call.arguments, Vec::new()).await?;
+    async fn take(&mut self, parts: Vec<ItemPart>) -> Result<(), Disconnected> {
+        for part in parts {
+            self.grow(part).await?;
         }
         Ok(())
     }
 
-    /// Adds text to an item. If another one is open it is closed, and this one is opened.
-    async fn grow(
-        &mut self,
-        kind: ItemKind,
-        name: Option<String>,
-        text: &str,
-        logprobs: Vec<Value>,
-    ) -> Result<(), Disconnected> {
-        if self.open != Some(kind) {
+    /// Adds a part to its item. If another one is open it is closed, and this one is opened.
+    async fn grow(&mut self, part: ItemPart) -> Result<(), Disconnected> {
+        let kind = part.kind;
+        if !self.items.grows(kind) {
             // Clients expect one open item at a time.
             self.close("completed").await?;
-            let index = self.items.len();
-            let item = StreamedItem { index, name: name.unwrap_or_default(), ..self.head.item(kind, String::new()) };
-            let added = json!({"output_index": index, "item": item.opened()});
+            let item = self.items.begin(kind, part.name.clone(), self.head);
+            let added = json!({"output_index": item.index, "item": item.opened()});
             let opened = match kind {
-                ItemKind::Message => Some(part("", &[])),
+                ItemKind::Message => Some(self::part("", &[])),
                 ItemKind::Reasoning => Some(json!({"type": "reasoning_text", "text": ""})),
                 ItemKind::Call(_) => None,
             };
             let opened = opened.map(|part| item.place(json!({"part": part})));
-            self.items.insert(kind, item);
-            self.open = Some(kind);
             self.send("response.output_item.added", added).await?;
             if let Some(opened) = opened {
                 self.send("response.content_part.added", opened).await?;
             }
         }
-        let Some(item) = self.items.get_mut(&kind).filter(|_| !text.is_empty()) else { return Ok(()) };
-        item.text.push_str(text);
+        if part.text.is_empty() {
+            return Ok(());
+        }
         let (event, delta) = match kind {
-            ItemKind::Reasoning => ("response.reasoning_text.delta", json!({"delta": text})),
-            ItemKind::Message => ("response.output_text.delta", json!({"delta": text, "logprobs": logprobs})),
-            ItemKind::Call(_) => ("response.function_call_arguments.delta", json!({"delta": text})),
+            ItemKind::Reasoning => ("response.reasoning_text.delta", json!({"delta": part.text})),
+            ItemKind::Message => ("response.output_text.delta", json!({"delta": part.text, "logprobs": part.logprobs})),
+            ItemKind::Call(_) => ("response.function_call_arguments.delta", json!({"delta": part.text})),
         };
-        item.logprobs.extend(logprobs);
-        let delta = item.place(delta);
+        self.items.take(vec![part], self.head);
+        let delta = self.items.0.last().map(|item| item.place(delta)).unwrap_or_default();
         self.send(event, delta).await
     }
 
-    async fn close(&mut self, status: &str) -> Result<(), Disconnected> {
-        let Some(item) = self.open.take().and_then(|kind| self.items.get(&kind)) else { return Ok(()) };
+    /// Ends the last item, and reports it.
+    async fn close(&mut self, status: &'static str) -> Result<(), Disconnected> {
+        let Some(last) = self.items.0.last_mut() else { return Ok(()) };
+        last.end(status);
+        let item = &*last;
         let StreamedItem { text, name, logprobs, .. } = item;
         let (event, done) = match item.kind {
             ItemKind::Reasoning => ("response.reasoning_text.done", json!({"text": text})),
@@ -331,7 +392,7 @@ impl Growing<'_> {
             ItemKind::Call(_) => None,
         };
         let closed = closed.map(|part| item.place(json!({"part": part})));
-        let whole = json!({"output_index": item.index, "item": item.written(status)});
+        let whole = json!({"output_index": item.index, "item": item.written(item.status)});
         self.send(event, done).await?;
         if let Some(closed) = closed {
             self.send("response.content_part.done", closed).await?;
@@ -341,18 +402,15 @@ impl Growing<'_> {
 
     /// `logprobs` are those of the last tokens, which have no text.
     async fn finish(&mut self, completion: &Completion, logprobs: Vec<Value>) -> Result<(), Disconnected> {
-        if self.items.is_empty() {
-            // A response always has a message, even if empty.
-            self.grow(ItemKind::Message, None, "", Vec::new()).await?;
+        if self.items.0.is_empty() {
+            // A response always has an item, even if empty.
+            let (name, text, logprobs) = (None, String::new(), Vec::new());
+            self.grow(ItemPart { kind: ItemKind::Message, name, text, logprobs }).await?;
         }
-        if let Some(message) = self.items.get_mut(&ItemKind::Message) {
-            message.logprobs.extend(logprobs);
-        }
-        let mut items: Vec<&StreamedItem> = self.items.values().collect();
-        items.sort_by_key(|item| item.index);
-        let finished = self.head.with_items(items.into_iter(), completion);
-        let status = finished["status"].as_str().unwrap_or_default().to_owned();
-        self.close(&status).await?;
+        self.items.end(completion, logprobs);
+        let status = if cut(completion).is_some() { "incomplete" } else { "completed" };
+        self.close(status).await?;
+        let finished = self.head.with_items(&self.items, completion);
         self.send(&format!("response.{status}"), json!({"response": finished})).await
     }
 }
