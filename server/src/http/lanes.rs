@@ -76,8 +76,9 @@ impl Lanes {
         done
     }
 
-    /// Runs a job that may need much stack or time. It can neither be cancelled nor keep the process
-    /// alive, and delays only jobs of its kind. It is not started if the caller gives up before.
+    /// Runs a job that may need much stack or time. It can neither be cancelled nor keep the
+    /// process alive, and delays only jobs of its kind. It is not started if the caller gives up
+    /// before.
     ///
     /// # Errors
     /// When the job fails, or has not ended in time.

@@ -260,8 +260,8 @@ impl Grammars {
         Self { text, vocabulary, ends, factory: OnceLock::new() }
     }
 
-    /// Compiles a grammar from the field `parameter`. If it `ignores_ends`, an output ends only where
-    /// it cannot continue. This may take a while.
+    /// Compiles a grammar from the field `parameter`. If it `ignores_ends`, an output ends only
+    /// where it cannot continue. This may take a while.
     ///
     /// # Errors
     /// When there is no tokenizer or end token, or the grammar is invalid or too large.

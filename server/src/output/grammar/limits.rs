@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-/// Maximum number of entries of `properties`, `required`, `oneOf`, lists of items, and constants, in
-/// all schemas of a grammar together.
+/// Maximum number of entries of `properties`, `required`, `oneOf`, lists of items, and constants,
+/// in all schemas of a grammar together.
 const MOST_NAMES: usize = 4000;
 /// The same where the number of properties is limited: each choice of properties is compiled.
 const MOST_COUNTED_NAMES: usize = 400;
@@ -57,7 +57,7 @@ struct Written<'a> {
 }
 
 /// Weighs a schema and what it refers to.
-struct Scale<'a> {
+struct SchemaScale<'a> {
     root: &'a Value,
     /// Weights of references; `None` while one is being weighed.
     weighed: BTreeMap<&'a str, Option<Weight>>,
@@ -97,7 +97,7 @@ pub fn check(schemas: &[&Value]) -> Result<(), String> {
                 "its schema has {levels} levels with those of its references (maximum: {MOST_LEVELS})"
             ));
         }
-        let mut scale = Scale { root: schema, weighed: BTreeMap::new() };
+        let mut scale = SchemaScale { root: schema, weighed: BTreeMap::new() };
         let root = scale.weigh(schema, false);
         let all: Vec<Weight> = scale.weighed.into_values().flatten().chain([root]).collect();
         if all.iter().any(|weight| weight.patterns > MOST_PATTERNS) {
@@ -169,9 +169,9 @@ impl Weight {
     }
 }
 
-impl<'a> Scale<'a> {
-    /// The weight of a schema. If it is part of a conjunction, references in it are replaced by what
-    /// they refer to.
+impl<'a> SchemaScale<'a> {
+    /// The weight of a schema. If it is part of a conjunction, references in it are replaced by
+    /// what they refer to.
     fn weigh(&mut self, schema: &'a Value, joined: bool) -> Weight {
         let Value::Object(fields) = schema else { return Weight::ONE };
         let joined = joined || restrictions(fields) > 1;

@@ -154,8 +154,8 @@ impl ToolFamily {
         if self == Self::Mistral { format!("{:09x}", random & 0xF_FFFF_FFFF) } else { format!("call_{random:016x}") }
     }
 
-    /// The content of a response and its calls, at most `most`. If no call can be parsed, everything
-    /// is content.
+    /// The content of a response and its calls, at most `most`. If no call can be parsed,
+    /// everything is content.
     pub fn parse(self, answer: &str, functions: &[Function], most: usize) -> ParsedCalls {
         let nothing = |is_cut| ParsedCalls { content: answer.to_owned(), calls: Vec::new(), is_cut };
         let Some(at) = self.begin(answer, functions) else { return nothing(false) };

@@ -83,8 +83,8 @@ pub fn is_object(text: &str) -> bool {
     serde_json::from_str::<Map<String, Value>>(text).is_ok()
 }
 
-/// The arguments that can be shown: an object as it grows, or, since some models write the object as
-/// a string, that in a string once it is complete.
+/// The arguments that can be shown: an object as it grows, or, since some models write the object
+/// as a string, that in a string once it is complete.
 fn argument_text(text: &str, whole: bool) -> Option<String> {
     match text.chars().next() {
         Some('{') => Some(text.to_owned()),
