@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn rounds_without_drafts_are_rounds() {
-        // 41 tokens: 4 rounds accepted 12 drafts, 24 had none; then no match at all; then all rounds
-        // had drafts, and two were accepted beyond the end.
+        // 41 tokens: 4 rounds accepted 12 drafts, 24 had none; then no match at all; then all
+        // rounds had drafts, and two were accepted beyond the end.
         for (tokens, steps, accepted, histogram, expected) in [
             (41, 4, 12, vec![0, 0, 1, 2, 1], (28, vec![24, 0, 1, 2, 1])),
             (9, 0, 0, vec![0, 0], (8, vec![8, 0])),

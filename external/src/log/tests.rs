@@ -110,8 +110,8 @@ fn sizes_are_read_next_to_the_number_of_tokens_of_each() {
     assert_eq!(ServerLog::parse(&text).expect("a log").settings.captured, [1, 2, 32]);
 }
 
-/// A log of vLLM with a method, from the throughput, running requests, preemptions and acceptance of
-/// its reports.
+/// A log of vLLM with a method, from the throughput, running requests, preemptions and acceptance
+/// of its reports.
 fn vllm_log(method: &str, reports: &[(f64, usize, &str, &str)]) -> ServerLog {
     let mut text = format!(
         "non-default args: {{'model': 'm', 'speculative_config': {{'method': '{method}', 'num_speculative_tokens': 3}}}}\n"

@@ -255,8 +255,8 @@ fn from_server(row: &ServerRow, info: &ServerInfo) -> Option<String> {
     }
 }
 
-/// SGLang's settings of the graphs of rounds, which versions from 0.5.14 on tell within the settings
-/// of all phases; `None` if it does not tell them.
+/// SGLang's settings of the graphs of rounds, which versions from 0.5.14 on tell within the
+/// settings of all phases; `None` if it does not tell them.
 fn of_graphs(name: &str, answer: &Value) -> Option<String> {
     let settings = sglang_settings(answer);
     if name == "CUDA graphs off" {
