@@ -81,8 +81,9 @@ const fn signature(texts: &'static [&'static str], class: FailureClass) -> Signa
 }
 
 const SIGNATURES: &[Signature] = &[
-    signature(&["Capture cuda graph failed", "out of memory"], FailureClass::OutOfMemoryAtCapture),
-    signature(&["Capture cuda graph failed", "same dtype"], FailureClass::Configuration),
+    // `Capture cuda graph failed`, `Capture prefill CUDA graph failed` and the like.
+    signature(&["Capture ", "graph failed", "out of memory"], FailureClass::OutOfMemoryAtCapture),
+    signature(&["Capture ", "graph failed", "same dtype"], FailureClass::Configuration),
     signature(&["illegal memory access"], FailureClass::IllegalAccess),
     signature(&["illegal instruction was encountered"], FailureClass::IllegalAccess),
     signature(&["misaligned address"], FailureClass::IllegalAccess),
@@ -94,6 +95,11 @@ const SIGNATURES: &[Signature] = &[
     signature(&["alloc_req_slots runs out of memory"], FailureClass::OutOfMemoryWhileRunning),
     signature(&["Prefill out of memory"], FailureClass::OutOfMemoryWhileRunning),
     signature(&["Decode out of memory"], FailureClass::OutOfMemoryWhileRunning),
+    // When one rank runs out of memory, the links of the others break.
+    signature(&["torch.OutOfMemoryError"], FailureClass::OutOfMemoryWhileRunning),
+    signature(&["CUDA out of memory"], FailureClass::OutOfMemoryWhileRunning),
+    signature(&["cudaErrorMemoryAllocation"], FailureClass::OutOfMemoryWhileRunning),
+    signature(&["CUDA_ERROR_OUT_OF_MEMORY"], FailureClass::OutOfMemoryWhileRunning),
     signature(&["address already in use"], FailureClass::PortInUse),
     signature(&["is used by a process already"], FailureClass::PortInUse),
     signature(&["EADDRINUSE"], FailureClass::PortInUse),
@@ -105,10 +111,6 @@ const SIGNATURES: &[Signature] = &[
     signature(&["couldn't get a response from detokenizer"], FailureClass::Hang),
     signature(&["Scheduler watchdog timeout"], FailureClass::Hang),
     signature(&["died during initialization (exit code: -9)"], FailureClass::HostOutOfMemory),
-    signature(&["torch.OutOfMemoryError"], FailureClass::OutOfMemoryWhileRunning),
-    signature(&["CUDA out of memory"], FailureClass::OutOfMemoryWhileRunning),
-    signature(&["cudaErrorMemoryAllocation"], FailureClass::OutOfMemoryWhileRunning),
-    signature(&["CUDA_ERROR_OUT_OF_MEMORY"], FailureClass::OutOfMemoryWhileRunning),
     signature(&["error: unrecognized arguments"], FailureClass::Configuration),
     signature(&["error: argument"], FailureClass::Configuration),
     signature(&["invalid choice:"], FailureClass::Configuration),
@@ -123,7 +125,11 @@ const SIGNATURES: &[Signature] = &[
 
 /// Messages at the start of graph capture: running out of memory after one of them and before
 /// readiness is a failed capture.
-const CAPTURE_BEGINS: &[&str] = &["Capturing CUDA graphs", "Capturing batches", "Capture cuda graph begin"];
+///
+/// Each entry lists texts of one line: SGLang names the graphs of a phase (`Capture target prefill
+/// CUDA graph begin`), vLLM says `Capturing CUDA graphs` or, in 0.10.0, `Capturing CUDA graph
+/// shapes`.
+const CAPTURE_BEGINS: &[&[&str]] = &[&["Capturing CUDA graph"], &["Capturing batches"], &["Capture ", "graph begin"]];
 
 /// How a server's main process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +229,8 @@ fn contains(line: &str, text: &str) -> bool {
 /// Whether graphs were being captured when a line was written.
 fn captures(log: &str, line: &str) -> bool {
     let before = log.split(line).next().unwrap_or_default();
-    CAPTURE_BEGINS.iter().any(|text| contains(before, text) || contains(line, text))
+    let begins = |line: &str| CAPTURE_BEGINS.iter().any(|texts| texts.iter().all(|text| contains(line, text)));
+    before.lines().chain([line]).any(begins)
 }
 
 /// The end of a log, from the start of a line if possible.
@@ -367,6 +374,32 @@ mod tests {
         check(&capture, ProcessEnd::Code(1), false, FailureClass::OutOfMemoryAtCapture);
         check(out, ProcessEnd::Code(1), false, FailureClass::OutOfMemoryForCache);
         check(&capture, ProcessEnd::Code(1), true, FailureClass::OutOfMemoryWhileRunning);
+        for begin in [
+            "Capture target prefill CUDA graph begin. backend=breakable, num_tokens=[4, 8], avail mem=0.5 GB",
+            "Capture draft decode CUDA graph begin. backend=full, num_tokens_per_req=4, bs=[1, 8], avail mem=0.5 GB",
+            "Capture Frozen-KV MTP draft cuda graph begin.",
+            "Capture piecewise CUDA graph begin. avail mem=0.5 GB",
+            "Capturing CUDA graph shapes:  50%|#####     | 33/67",
+            "Capturing CUDA graphs (decode, FULL):  50%|#####     | 33/67",
+        ] {
+            check(&format!("{begin}\n{out}"), ProcessEnd::Code(1), false, FailureClass::OutOfMemoryAtCapture);
+        }
+        for graphs in ["prefill CUDA", "frozen-KV MTP cuda", "cuda"] {
+            let failed = format!("RuntimeError: Capture {graphs} graph failed: CUDA out of memory. Tried to allocate");
+            check(&failed, ProcessEnd::Code(1), false, FailureClass::OutOfMemoryAtCapture);
+        }
+    }
+
+    #[test]
+    fn a_rank_without_memory_is_the_cause_of_the_links_that_break() {
+        let link = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, ncclSystemError";
+        let out = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+        let capture = "Capturing batches (bs=128 avail_mem=0.5 GB)";
+        for log in [format!("{capture}\n{link}\n{out}\n"), format!("{capture}\n{out}\n{link}\n")] {
+            check(&log, ProcessEnd::Code(1), false, FailureClass::OutOfMemoryAtCapture);
+            check(&log, ProcessEnd::Code(1), true, FailureClass::OutOfMemoryWhileRunning);
+        }
+        check(link, ProcessEnd::Code(1), false, FailureClass::Communication);
     }
 
     #[test]

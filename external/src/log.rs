@@ -5,7 +5,7 @@
 //! those of the engine; nothing is corrected here.
 
 mod printed;
-pub(crate) mod sglang;
+mod sglang;
 mod vllm;
 mod words;
 
@@ -122,6 +122,12 @@ impl ServerLog {
         let plain = words::without_escapes(text);
         [sglang::read(&plain), vllm::read(&plain)].into_iter().flatten().max_by_key(|log| log.intervals.len())
     }
+}
+
+/// What a server says of its configuration in the form of SGLang's arguments, as it answers them at
+/// `/server_info`.
+pub fn sglang_settings(arguments: &Value) -> LoggedSettings {
+    sglang::settings(arguments)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     api::{ApiKind, Metrics, ServerInfo},
-    log::{LogInterval, LoggedSettings, ServerLog, Spent, sglang},
+    log::{LogInterval, LoggedSettings, ServerLog, Spent, sglang_settings},
 };
 
 /// A reading of a server's metrics.
@@ -56,11 +56,14 @@ fn interval(kind: ApiKind, before: &SampledReading, after: &SampledReading) -> O
             let read = mode("sglang:realtime_tokens_total", "prefill_compute").or(grew("sglang:prompt_tokens_total"));
             let passes = |mode_name: &str| mode("sglang:cuda_graph_passes_total", mode_name);
             LogInterval {
-                running: now("sglang:num_running_reqs")?,
-                waiting: now("sglang:num_queue_reqs").unwrap_or_default(),
+                running: after.metrics.total("sglang:num_running_reqs")?,
+                waiting: after.metrics.total("sglang:num_queue_reqs").unwrap_or_default(),
                 tokens_per_s: tokens.or(now("sglang:gen_throughput"))?,
-                accept_length: now("sglang:spec_accept_length").filter(|length| *length > 0.0),
-                cache_used: now("sglang:token_usage"),
+                accept_length: after
+                    .metrics
+                    .mean_of_running("sglang:spec_accept_length", "sglang:num_running_reqs")
+                    .filter(|length| *length > 0.0),
+                cache_used: after.metrics.largest("sglang:token_usage"),
                 graph: passes("decode_none").map(|outside| outside <= passes("decode_cuda_graph").unwrap_or_default()),
                 prompts: read.is_some_and(|tokens| tokens > 0.0),
                 ..LogInterval::default()
@@ -68,16 +71,24 @@ fn interval(kind: ApiKind, before: &SampledReading, after: &SampledReading) -> O
         }
         ApiKind::Vllm => {
             let now = |name: &str| after.metrics.get(name);
-            let rounds = grew("vllm:spec_decode_num_drafts_total").filter(|rounds| *rounds > 0.0);
+            let usage = |name: &str| after.metrics.largest(name);
+            let tokens = grew("vllm:generation_tokens_total")?;
+            // Prefill yields the first token of a request.
+            let further = tokens - grew("vllm:time_to_first_token_seconds_count").unwrap_or_default();
             let accepted = grew("vllm:spec_decode_num_accepted_tokens_total");
+            // Rounds for which nothing was drafted are in neither counter.
+            let rounds = grew("vllm:spec_decode_num_drafts_total")
+                .zip(accepted)
+                .map(|(drafted, accepted)| drafted.max(further - accepted))
+                .filter(|rounds| *rounds > 0.0);
             LogInterval {
                 running: now("vllm:num_requests_running")?,
                 waiting: now("vllm:num_requests_waiting").unwrap_or_default(),
-                tokens_per_s: grew("vllm:generation_tokens_total")? / seconds,
+                tokens_per_s: tokens / seconds,
                 accept_length: rounds.zip(accepted).map(|(rounds, accepted)| 1.0 + accepted / rounds),
                 positions: positions(before, after, rounds),
                 graph: None,
-                cache_used: now("vllm:kv_cache_usage_perc").or(now("vllm:gpu_cache_usage_perc")),
+                cache_used: usage("vllm:kv_cache_usage_perc").or(usage("vllm:gpu_cache_usage_perc")),
                 prompts: grew("vllm:prompt_tokens_total").is_some_and(|tokens| tokens > 0.0),
                 spent: None,
             }
@@ -126,7 +137,7 @@ fn spectune(before: &SampledReading, after: &SampledReading, seconds: f64) -> Op
 /// own that is not read.
 fn settings(kind: ApiKind, answer: &Value) -> LoggedSettings {
     match kind {
-        ApiKind::Sglang => sglang::settings(answer),
+        ApiKind::Sglang => sglang_settings(answer),
         ApiKind::Vllm => LoggedSettings::default(),
     }
 }
@@ -189,6 +200,27 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_take_requests_in_turns_are_one_server() {
+        let page = "sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\"} 4\nsglang:num_running_reqs{dp_rank=\"1\",tp_rank=\"1\"} 4\n\
+                    sglang:gen_throughput{dp_rank=\"0\",tp_rank=\"0\"} 100\nsglang:gen_throughput{dp_rank=\"1\",tp_rank=\"1\"} 100\n\
+                    sglang:spec_accept_length{dp_rank=\"0\",tp_rank=\"0\"} 2\nsglang:spec_accept_length{dp_rank=\"1\",tp_rank=\"1\"} 3\n\
+                    sglang:token_usage{dp_rank=\"0\",tp_rank=\"0\"} 0.5\nsglang:token_usage{dp_rank=\"1\",tp_rank=\"1\"} 0.75\n";
+        let log = observed(ApiKind::Sglang, &ServerInfo::default(), &[reading(0, page), reading(5, page)]);
+        let found = &log.intervals[0];
+        assert_eq!((found.running, found.tokens_per_s), (8.0, 200.0));
+        assert_eq!((found.accept_length, found.cache_used), (Some(2.5), Some(0.75)));
+        let page = |tokens: u64| {
+            format!(
+                "vllm:num_requests_running{{engine=\"0\"}} 4\nvllm:num_requests_running{{engine=\"1\"}} 4\n\
+                 vllm:generation_tokens_total{{engine=\"0\"}} {tokens}\n\
+                 vllm:kv_cache_usage_perc{{engine=\"0\"}} 0.5\nvllm:kv_cache_usage_perc{{engine=\"1\"}} 0.75\n"
+            )
+        };
+        let log = observed(ApiKind::Vllm, &ServerInfo::default(), &[reading(0, &page(0)), reading(5, &page(50))]);
+        assert_eq!((log.intervals[0].running, log.intervals[0].cache_used), (8.0, Some(0.75)));
+    }
+
+    #[test]
     fn spectune_counts_rounds_and_what_they_take() {
         let page = |rounds: u64| {
             format!(
@@ -227,10 +259,12 @@ mod tests {
         let page = |tokens: u64, drafts: u64, first: u64, second: u64| {
             format!(
                 "vllm:num_requests_running 4\nvllm:generation_tokens_total {tokens}\nvllm:prompt_tokens_total 10\n\
+                 vllm:time_to_first_token_seconds_count {}\n\
                  vllm:spec_decode_num_drafts_total {drafts}\nvllm:kv_cache_usage_perc 0.5\n\
                  vllm:spec_decode_num_accepted_tokens_total {}\n\
                  vllm:spec_decode_num_accepted_tokens_per_pos_total{{position=\"0\"}} {first}\n\
                  vllm:spec_decode_num_accepted_tokens_per_pos_total{{position=\"1\"}} {second}\n",
+                tokens / 10,
                 first + second
             )
         };
@@ -245,6 +279,12 @@ mod tests {
             ..LogInterval::default()
         };
         assert_eq!(log.intervals, [expected]);
+        // Of a look-up in texts most rounds have no draft, which no counter of drafts counts.
+        let readings = [reading(0, &page(0, 0, 0, 0)), reading(10, &page(500, 20, 20, 10))];
+        let log = observed(ApiKind::Vllm, &ServerInfo::default(), &readings);
+        let length = log.intervals[0].accept_length.expect("it speculates");
+        assert!((length - (1.0 + 30.0 / 420.0)).abs() < 1e-9, "{length}");
+        assert!((log.intervals[0].positions[0] - 20.0 / 420.0).abs() < 1e-9);
         // A server that has started over between two readings has no figures of that time.
         let restarted = [reading(0, &page(900, 9, 9, 9)), reading(10, &page(5, 2, 1, 1))];
         assert!(observed(ApiKind::Vllm, &ServerInfo::default(), &restarted).intervals.is_empty());

@@ -129,8 +129,28 @@ fn an_older_version_tells_counters_alone() {
     assert_eq!((info.version.as_deref(), info.resolved), (Some("0.20.0"), None));
     let counters = api.counters().expect("it answers");
     assert_eq!((counters.rounds, counters.accepted_drafts), (Some(40.0), Some(60.0)));
-    // A 200 with an empty body.
-    assert!(api.flush_cache().expect("it answers"));
+}
+
+#[test]
+fn a_flush_without_a_result_is_refused_while_requests_run() {
+    let of = |running: usize, waiting: usize| {
+        let metrics = format!(
+            "vllm:num_requests_running{{engine=\"0\"}} {running}\nvllm:num_requests_waiting{{engine=\"0\"}} {waiting}\n"
+        );
+        let (api, _) = serve(Answers { metrics: metrics.leak(), ..OF_0_20 });
+        // A 200 with an empty body.
+        api.flush_cache().expect("it answers")
+    };
+    assert!(of(0, 0));
+    assert!(!of(1, 0) && !of(0, 2));
+}
+
+#[test]
+fn a_configuration_that_is_a_text_for_people_is_none() {
+    let text =
+        r#"{"vllm_config": "model='m', speculative_config=SpeculativeConfig(method='ngram', num_spec_tokens=3)"}"#;
+    let (api, _) = serve(Answers { server_info: Some(text), version: "0.10.2", ..OF_0_20 });
+    assert_eq!(api.info().expect("it answers").resolved, None);
 }
 
 #[test]

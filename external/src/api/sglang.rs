@@ -28,8 +28,8 @@ pub(super) fn info(address: &Address, listed: ServerInfo) -> Result<ServerInfo, 
 
 pub(super) fn counters(metrics: &Metrics) -> Counters {
     Counters {
-        running: metrics.get("sglang:num_running_reqs"),
-        waiting: metrics.get("sglang:num_queue_reqs"),
+        running: metrics.total("sglang:num_running_reqs"),
+        waiting: metrics.total("sglang:num_queue_reqs"),
         generated_tokens: metrics.get("sglang:generation_tokens_total"),
         rounds: metrics.get("sglang:spec_verify_calls_total"),
         accepted_drafts: None,
@@ -131,6 +131,15 @@ mod tests {
         assert_eq!(checked(json!({"type": "length", "length": 4})), Ok(()));
         let error = checked(json!({"type": "abort", "message": "out of memory"})).expect_err("it is not complete");
         assert!(error.contains("finish reason abort): out of memory"), "{error}");
+    }
+
+    #[test]
+    fn requests_are_not_counted_again_by_priority_or_by_rank() {
+        let page = "sglang:num_running_reqs{priority=\"\",tp_rank=\"0\"} 8\nsglang:num_running_reqs{priority=\"2\",tp_rank=\"0\"} 8\n\
+                    sglang:num_running_reqs{priority=\"\",tp_rank=\"1\"} 8\nsglang:num_queue_reqs{priority=\"\",tp_rank=\"0\"} 1\n\
+                    sglang:num_queue_reqs{priority=\"2\",tp_rank=\"0\"} 1\n";
+        let counters = counters(&Metrics::parse(page));
+        assert_eq!((counters.running, counters.waiting), (Some(8.0), Some(1.0)));
     }
 
     #[test]

@@ -12,16 +12,26 @@ pub(super) fn info(address: &Address, listed: ServerInfo) -> Result<ServerInfo, 
     let path = "/server_info?config_format=json";
     let answer = address.get(path)?;
     let resolved = (answer.status == 200).then(|| address.json(path, &answer)).transpose()?;
+    // Versions before 0.11 answer a text for people.
+    let resolved = resolved.filter(|answer| answer["vllm_config"].is_object());
     Ok(ServerInfo { version, resolved, ..listed })
 }
 
-/// Available in development mode; responds with 200 and `false` while an ended request still holds
-/// blocks. Versions before 0.12 have an empty response.
+/// Available in development mode. Does nothing while a request holds blocks: versions from 0.26 on
+/// respond with 200 and `false` then, and earlier ones with 200 and an empty body in any case. Of
+/// these, a flush counts as refused if a request runs or waits after it.
 pub(super) fn reset_prefix_cache(address: &Address) -> Result<bool, ServerError> {
     let answer = address.post("/reset_prefix_cache", &json!({}))?;
     let said = serde_json::from_str::<Value>(&answer.body).ok();
-    let success = said.and_then(|said| said["success"].as_bool());
-    Ok(answer.status == 200 && success.unwrap_or(true))
+    match said.and_then(|said| said["success"].as_bool()) {
+        _ if answer.status != 200 => Ok(false),
+        Some(success) => Ok(success),
+        None => {
+            let page = address.get("/metrics")?;
+            let counters = counters(&Metrics::parse(&page.body));
+            Ok([counters.running, counters.waiting].iter().all(|requests| requests.is_none_or(|number| number == 0.0)))
+        }
+    }
 }
 
 pub(super) fn counters(metrics: &Metrics) -> Counters {
@@ -62,6 +72,7 @@ pub(super) fn generate(
         take_speculation(&event["metrics"]["speculative_decoding"], &mut generated);
         Ok(!times.is_interrupted())
     })?;
+    count_rounds(times.tokens, &mut generated);
     Ok((path, generated))
 }
 
@@ -92,7 +103,7 @@ fn body(request: &Generate<'_>, model: &str) -> Value {
 
 /// Present on the last chunk, with `--per-request-spec-decode-metrics`.
 fn take_speculation(figures: &Value, generated: &mut Generated) {
-    generated.rounds = whole(&figures["num_spec_steps"]).filter(|rounds| *rounds > 0).or(generated.rounds);
+    generated.rounds = whole(&figures["num_spec_steps"]).or(generated.rounds);
     generated.accepted_drafts = whole(&figures["num_accepted_draft_tokens"]).or(generated.accepted_drafts);
     generated.proposed_drafts = whole(&figures["num_draft_tokens"]).or(generated.proposed_drafts);
     if let Some(histogram) = figures["acceptance_histogram"].as_array() {
@@ -100,9 +111,45 @@ fn take_speculation(figures: &Value, generated: &mut Generated) {
     }
 }
 
+/// Adds the rounds for which nothing was drafted, of which look-ups in texts (`ngram`, `suffix`)
+/// have many: vLLM counts only rounds with drafts. Each token after the first one is an accepted
+/// draft or the last one of a round. Drafts may have been accepted beyond the end of the request,
+/// so this number too is a lower bound.
+fn count_rounds(tokens: usize, generated: &mut Generated) {
+    let (Some(drafted), Some(accepted)) = (generated.rounds, generated.accepted_drafts) else { return };
+    let further = (tokens as u64).saturating_sub(1);
+    let rounds = drafted.max(further.saturating_sub(accepted));
+    if let Some(none_accepted) = generated.accept_histogram.first_mut() {
+        *none_accepted += rounds - drafted;
+    }
+    generated.rounds = Some(rounds);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_without_drafts_are_rounds() {
+        // 41 tokens: 4 rounds accepted 12 drafts, 24 had none; then no match at all; then all
+        // rounds had drafts, and two were accepted beyond the end.
+        for (tokens, steps, accepted, histogram, expected) in [
+            (41, 4, 12, vec![0, 0, 1, 2, 1], (28, vec![24, 0, 1, 2, 1])),
+            (9, 0, 0, vec![0, 0], (8, vec![8, 0])),
+            (9, 3, 7, vec![0, 0, 2, 1], (3, vec![0, 0, 2, 1])),
+        ] {
+            let mut generated = Generated::empty();
+            let last = json!({
+                "num_spec_steps": steps, "num_accepted_draft_tokens": accepted, "acceptance_histogram": histogram
+            });
+            take_speculation(&last, &mut generated);
+            count_rounds(tokens, &mut generated);
+            assert_eq!((generated.rounds, generated.accept_histogram), (Some(expected.0), expected.1));
+        }
+        let mut unreported = Generated::empty();
+        count_rounds(9, &mut unreported);
+        assert_eq!(unreported.rounds, None);
+    }
 
     #[test]
     fn figures_of_a_request_are_taken_from_its_last_chunk() {

@@ -72,12 +72,13 @@ fn captured(line: &str) -> Option<Vec<usize>> {
     if !line.to_ascii_lowercase().contains("capture") || is_draft {
         return None;
     }
-    list_after(line, "bs=").or_else(|| list_after(line, "bs "))
+    // Not that of `num_tokens_per_bs=4`.
+    list_after(line, " bs=").or_else(|| list_after(line, "bs "))
 }
 
 /// What a server says of its configuration, in the form of SGLang's arguments: as it prints them at
 /// the start, or answers them at `/server_info`.
-pub(crate) fn settings(arguments: &Value) -> LoggedSettings {
+pub(super) fn settings(arguments: &Value) -> LoggedSettings {
     let number = |name: &str| arguments[name].as_u64().and_then(|number| usize::try_from(number).ok());
     let text = |name: &str| arguments[name].as_str().map(str::to_owned);
     let is_on = |name: &str| arguments[name] == true;

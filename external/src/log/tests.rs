@@ -105,6 +105,65 @@ Avg generation throughput: 12.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU 
 }
 
 #[test]
+fn sizes_are_read_next_to_the_number_of_tokens_of_each() {
+    let text = SGLANG.replace("num_tokens_per_req=32", "num_tokens_per_bs=32");
+    assert_eq!(ServerLog::parse(&text).expect("a log").settings.captured, [1, 2, 32]);
+}
+
+/// A log of vLLM with a method, from the throughput, running requests, preemptions and acceptance
+/// of its reports.
+fn vllm_log(method: &str, reports: &[(f64, usize, &str, &str)]) -> ServerLog {
+    let mut text = format!(
+        "non-default args: {{'model': 'm', 'speculative_config': {{'method': '{method}', 'num_speculative_tokens': 3}}}}\n"
+    );
+    for (tokens, running, preemptions, speculation) in reports {
+        text += &format!(
+            "INFO 11-28 21:36:13 [loggers.py:310] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: \
+             {tokens} tokens/s, Running: {running} reqs, Waiting: 12 reqs, {preemptions}GPU KV cache usage: 99.6%\n\
+             INFO 11-28 21:36:13 [metrics.py:120] SpecDecoding metrics: {speculation}\n"
+        );
+    }
+    ServerLog::parse(&text).expect("a log")
+}
+
+const ACCEPTED: &str = "Mean acceptance length: 2.90, Accepted throughput: 50.00 tokens/s, Drafted throughput: 1.00 tokens/s, \
+                        Per-position acceptance rate: 0.900, 0.600, 0.400, Avg Draft acceptance rate: 63.3%";
+
+#[test]
+fn preemptions_of_vllm_are_the_last_number_of_each_engine() {
+    let log = vllm_log("eagle3", &[(900.0, 64, "", ACCEPTED), (900.0, 64, "Preemptions: 3, ", ACCEPTED)]);
+    assert_eq!(log.retractions, 3);
+    let second = "Engine 001: Avg generation throughput: 9.0 tokens/s, Running: 4 reqs, Preemptions: 5, GPU";
+    let first = |number: usize| {
+        format!("Engine 000: Avg generation throughput: 9.0 tokens/s, Running: 4 reqs, Preemptions: {number}, GPU")
+    };
+    let log = ServerLog::parse(&[first(2), second.to_owned(), first(7)].join("\n")).expect("a log");
+    assert_eq!(log.retractions, 12);
+    let older = "Engine 000: Avg generation throughput: 9.0 tokens/s, Running: 4 reqs\nSequence group 1 is preempted\n";
+    assert_eq!(ServerLog::parse(older).expect("a log").retractions, 1);
+}
+
+#[test]
+fn acceptance_of_a_report_that_is_left_out_is_left_out_too() {
+    let idle = "Mean acceptance length: 1.10, Accepted throughput: 1.00 tokens/s, Per-position acceptance rate: 0.100";
+    let log = vllm_log("eagle3", &[(900.0, 64, "", ACCEPTED), (12.0, 0, "", idle)]);
+    let [only] = &log.intervals[..] else { panic!("{:?}", log.intervals) };
+    assert_eq!((only.accept_length, only.positions.as_slice()), (Some(2.9), &[0.9, 0.6, 0.4][..]));
+}
+
+#[test]
+fn rounds_without_drafts_count_where_drafts_are_looked_up_in_texts() {
+    let of = |method: &str| vllm_log(method, &[(550.0, 64, "", ACCEPTED)]).intervals[0].clone();
+    assert_eq!(of("eagle3").accept_length, Some(2.9));
+    for method in ["ngram", "ngram_gpu", "suffix"] {
+        // 500 rounds a second, of which few had drafts.
+        let found = of(method);
+        assert!((found.accept_length.expect("a length") - 1.1).abs() < 1e-9, "{found:?}");
+        assert!((found.positions.iter().sum::<f64>() - 0.1).abs() < 1e-3, "{found:?}");
+    }
+}
+
+#[test]
 fn texts_without_reports_are_no_logs() {
     for text in [
         "",

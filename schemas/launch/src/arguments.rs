@@ -3,6 +3,7 @@
 
 mod bounds;
 mod build;
+pub(super) mod flag_names;
 mod join;
 mod joined;
 mod model_word;
@@ -24,8 +25,8 @@ use schemas::{
 
 use self::{
     build::{LaunchBuilder, setting, settings},
+    flag_names::FlagNames,
     join::{broken, join_continued},
-    split::FlagNames,
 };
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Syntax,
@@ -108,7 +109,7 @@ fn kept_by_shell(command: &ShellCommand<'_>) -> Option<Finding> {
     let at = script_place(words.iter().map(|word| word.value.known()))?;
     let script = words.get(at)?.value.known().filter(|script| detect::names_engine(script))?;
     let parameters = words.get(at + 1..)?.iter().filter_map(|word| Some((word.value.known()?, word.span)));
-    kept(script, parameters.filter(|(word, _)| split::is_flag(word)))
+    kept(script, parameters.filter(|(word, _)| flag_names::is_flag(word)))
 }
 
 /// Whether nothing outside of a text adds to its commands.

@@ -329,7 +329,7 @@ impl Argument {
     pub fn is_positional(&self) -> bool {
         // A flag with an unknown name, as `--$NAME`, may be anything.
         let itself = |value: &Located<Value>| value.value.known().is_none() && value.value.written() == self.flag.value;
-        !arguments::split::is_flag(&self.flag.value) || self.values.first().is_some_and(itself)
+        !arguments::flag_names::is_flag(&self.flag.value) || self.values.first().is_some_and(itself)
     }
 }
 

@@ -7,7 +7,7 @@ use schemas::text::Span;
 
 use super::{
     Argument, Engine, Launch, Syntax, Value,
-    arguments::split::is_flag,
+    arguments::flag_names::is_flag,
     quoting::quoted,
     shell::{ShellReader, ShellStatement, SimpleCommand},
 };

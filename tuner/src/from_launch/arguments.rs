@@ -88,7 +88,11 @@ pub fn launch_arguments(launch: &Launch, wanted: &LaunchOverrides, missing: &mut
             (Some(Key::ModelPath), _) => found.target = values.into_iter().next(),
             (Some(Key::Dtype), _) => found.dtype = values.into_iter().next(),
             (Some(Key::ContextLength), _) if count(&values).is_some() => found.context_length = count(&values),
-            (_, "cudagraph-capture-sizes" | "cuda-graph-sizes") if per_request(&values, verified).is_some() => {
+            // A single value of the older flag means all sizes up to it.
+            (_, "cudagraph-capture-sizes" | "cuda-graph-sizes")
+                if (name == "cudagraph-capture-sizes" || values.len() > 1)
+                    && per_request(&values, verified).is_some() =>
+            {
                 found.capture_sizes = per_request(&values, verified).unwrap_or_default();
                 found.treated.push(Treated { launch: shown, measured: PER_CHAIN.0.into(), why: PER_CHAIN.1 });
             }

@@ -167,6 +167,10 @@ fn from_vllm(launch: &Launch) -> Option<LaunchSpeculation> {
     let keys =
         // In vLLM's configuration null means the default, as if the key were missing.
         keys.filter_map(|(name, key)| Some((name.clone(), key.value.clone()?))).filter(|(_, value)| !value.is_null());
-    let keys = keys.collect();
+    let mut keys: BTreeMap<String, Value> = keys.collect();
+    // A method of single models (`deepseek_mtp`), the only one that older versions take.
+    if vllm_method(algorithm).is_some_and(|one| one.name != method) {
+        keys.insert("method".into(), method.into());
+    }
     Some(LaunchSpeculation { draft, own, keys })
 }

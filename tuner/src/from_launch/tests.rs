@@ -537,3 +537,31 @@ fn capture_sizes_of_vllm_follow_the_chain() {
     assert_eq!(sweep.file.engine.capture_sizes, [1, 2, 4]);
     assert!(sweep.file.system.extra_args.is_empty());
 }
+
+#[test]
+fn a_single_older_capture_size_of_vllm_stays_the_limit_that_it_is() {
+    let of = |flag: &str| {
+        let text = format!(
+            "vllm serve m {flag} --speculative-config '{{\"method\": \"eagle3\", \"model\": \"d\", \
+             \"num_speculative_tokens\": 7}}'\n"
+        );
+        let file = sweep("run.sh", &text, &wanted()).expect("a sweep").file;
+        (file.engine.capture_sizes, file.system.extra_args)
+    };
+    assert_eq!(of("--cuda-graph-sizes 32"), (vec![], vec!["--cuda-graph-sizes".to_owned(), "32".to_owned()]));
+    assert_eq!(of("--cuda-graph-sizes 8 32"), (vec![1, 4], vec![]));
+    assert_eq!(of("--cudagraph-capture-sizes 32"), (vec![4], vec![]));
+}
+
+#[test]
+fn the_method_of_a_single_model_stays_as_the_launch_has_it() {
+    let of = |method: &str| {
+        let text = format!(
+            "vllm serve m --speculative-config '{{\"method\": \"{method}\", \"num_speculative_tokens\": 1}}'\n"
+        );
+        let file = sweep("run.sh", &text, &wanted()).expect("a sweep").file;
+        (file.models.algorithm, file.system.speculative_config.get("method").cloned())
+    };
+    assert_eq!(of("deepseek_mtp"), ("NEXTN".to_owned(), Some("deepseek_mtp".into())));
+    assert_eq!(of("mtp"), ("NEXTN".to_owned(), None));
+}

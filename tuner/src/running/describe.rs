@@ -1,7 +1,10 @@
 //! Describes a running server: by its own answers, its metrics, and the launch file that the user
 //! gives.
 
-use external::api::{Api, ApiKind, Metrics, ServerInfo};
+use external::{
+    api::{Api, ApiKind, Metrics, ServerInfo},
+    log::sglang_settings,
+};
 use launch::{Launch, Options};
 use schemas::{
     engines::Engine,
@@ -16,6 +19,7 @@ use super::{
     place,
     record::{RunningServer, ServerSetting, SettingSource},
 };
+use crate::system::server::most_running;
 
 /// A setting that is shown: its name, where SGLang and vLLM tell it, the label of vLLM's cache
 /// metric, and the flags of a launch.
@@ -176,7 +180,13 @@ pub fn describe(
         launch: file.map(|file| file.name.to_owned()),
         ..RunningServer { settings, ..RunningServer::default() }
     };
-    let limit = most_running(info).or_else(|| server.setting("max running requests")?.parse().ok());
+    let of_launch = || {
+        let number = |name: &str| server.setting(name)?.parse::<usize>().ok();
+        // Each of vLLM's ranks has a limit of its own; SGLang divides its limit among them.
+        let ranks = number("data parallel size").filter(|_| api.kind() == ApiKind::Vllm).unwrap_or(1);
+        Some(number("max running requests")?.saturating_mul(ranks.max(1)))
+    };
+    let limit = info.resolved.as_ref().and_then(most_running).or_else(of_launch);
     Ok(RunningServer { limit, ..server })
 }
 
@@ -219,11 +229,17 @@ fn from_server(row: &ServerRow, info: &ServerInfo) -> Option<String> {
             return (row.name == "algorithm").then(|| "off".to_owned());
         }
         (_, Some(config)) => config.pointer(row.vllm).filter(|_| !row.vllm.is_empty()),
-        (Some(answer), None) if row.name == "max running requests" => answer
-            .pointer("/internal_states/0/effective_max_running_requests_per_dp")
-            .filter(|value| !value.is_null())
-            .or_else(|| answer.pointer(row.sglang)),
-        (Some(answer), None) => answer.pointer(row.sglang).filter(|_| !row.sglang.is_empty()),
+        (Some(answer), None) => {
+            let own = match row.name {
+                "max running requests" => most_running(answer).map(|most| most.to_string()),
+                "capture sizes" | "CUDA graphs off" => of_graphs(row.name, answer),
+                _ => None,
+            };
+            if own.is_some() {
+                return own;
+            }
+            answer.pointer(row.sglang).filter(|_| !row.sglang.is_empty())
+        }
         (None, None) => None,
     };
     let listed = || match row.name {
@@ -237,6 +253,20 @@ fn from_server(row: &ServerRow, info: &ServerInfo) -> Option<String> {
         Some(Value::Null) | None => listed().or_else(|| from_shapes(row, info.resolved.as_ref()?)),
         Some(value) => Some(secrets::masked_text(&plain(value))),
     }
+}
+
+/// SGLang's settings of the graphs of rounds, which versions from 0.5.14 on tell within the
+/// settings of all phases; `None` if it does not tell them.
+fn of_graphs(name: &str, answer: &Value) -> Option<String> {
+    let settings = sglang_settings(answer);
+    if name == "CUDA graphs off" {
+        let is_reported = ["disable_cuda_graph", "disable_decode_cuda_graph", "cuda_graph_config"]
+            .iter()
+            .any(|name| !answer[*name].is_null());
+        return is_reported.then(|| settings.graphs_off.to_string());
+    }
+    let words: Vec<String> = settings.captured.iter().map(ToString::to_string).collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// A number of the trees that spectune's own server runs by a table: that of each of them which
@@ -309,8 +339,10 @@ fn speculates(info: &ServerInfo, metrics: Option<&Metrics>, launch: Option<&Laun
             return Some(!is_off);
         }
     }
-    // vLLM has the counters of its drafts from the start, and only if it speculates.
-    let reported = metrics.filter(|_| info.resolved.is_none()).map(|metrics| draft_positions(metrics).is_some());
+    // vLLM has the counters of its drafts from the start, and only if it speculates; with
+    // `--disable-log-stats` it has no counters at all.
+    let counted = metrics.filter(|metrics| info.resolved.is_none() && metrics.has_any("vllm:"));
+    let reported = counted.map(|metrics| draft_positions(metrics).is_some());
     let of_launch =
         || launch.map(|launch| launch.vllm_speculation().is_some() || launch.has(Key::SpeculativeAlgorithm));
     reported.or_else(of_launch)
@@ -318,21 +350,6 @@ fn speculates(info: &ServerInfo, metrics: Option<&Metrics>, launch: Option<&Laun
 
 fn draft_positions(metrics: &Metrics) -> Option<usize> {
     metrics.values_of("vllm:spec_decode_num_accepted_tokens_per_pos_total", "position")
-}
-
-/// Maximum number of requests that the server runs together, on all its data-parallel ranks.
-fn most_running(info: &ServerInfo) -> Option<usize> {
-    let answer = info.resolved.as_ref()?;
-    let states = answer["internal_states"].as_array().map_or(&[][..], Vec::as_slice);
-    let each: Option<u64> = states.iter().map(|state| state["effective_max_running_requests_per_dp"].as_u64()).sum();
-    let sum = each.filter(|sum| *sum > 0);
-    let reported = || answer["max_running_requests"].as_u64();
-    let vllm = || {
-        let config = answer.get("vllm_config")?;
-        let ranks = config["parallel_config"]["data_parallel_size"].as_u64().unwrap_or(1);
-        Some(config["scheduler_config"]["max_num_seqs"].as_u64()?.saturating_mul(ranks))
-    };
-    sum.or_else(reported).or_else(vllm).and_then(|most| usize::try_from(most).ok())
 }
 
 fn plain(value: &Value) -> String {
@@ -397,6 +414,41 @@ mod tests {
     }
 
     #[test]
+    fn without_counters_a_launch_says_whether_vllm_speculates() {
+        let info = ServerInfo { models: vec!["m".into()], ..ServerInfo::default() };
+        let launch = "vllm serve m --disable-log-stats --max-num-seqs 48 --data-parallel-size 2 \
+                      --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 2}'";
+        let process = "process_resident_memory_bytes 1\n";
+        let of = |metrics: &str, launch| described(ApiKind::Vllm, &info, metrics, launch);
+        assert_eq!(of(process, None).speculates, None);
+        let server = of(process, Some(launch));
+        assert_eq!((server.speculates, server.limit), (Some(true), Some(96)));
+        assert_eq!(of("vllm:num_requests_running 0\n", None).speculates, Some(false));
+    }
+
+    #[test]
+    fn graphs_of_rounds_are_read_in_all_forms() {
+        let of = |answer: Value| {
+            let info = ServerInfo { resolved: Some(answer), ..ServerInfo::default() };
+            let server = described(ApiKind::Sglang, &info, "", None);
+            ["capture sizes", "CUDA graphs off"].map(|name| server.setting(name).map(ToOwned::to_owned))
+        };
+        let expected = |sizes: Option<&str>, off: &str| [sizes.map(str::to_owned), Some(off.to_owned())];
+        let config = json!({"decode": {"backend": "full", "bs": [1, 8]}, "prefill": {"backend": "disabled"}});
+        assert_eq!(
+            of(json!({"cuda_graph_config": config, "disable_cuda_graph": false})),
+            expected(Some("1 8"), "false")
+        );
+        assert_eq!(
+            of(json!({"disable_cuda_graph": false, "cuda_graph_config": {"decode": {"backend": "disabled"}}})),
+            expected(None, "true")
+        );
+        let states = json!([{"decode_cuda_graph_bs": [2, 4]}]);
+        assert_eq!(of(json!({"internal_states": states, "disable_cuda_graph": false})), expected(Some("2 4"), "false"));
+        assert_eq!(of(json!({"model_path": "m"})), [None, None]);
+    }
+
+    #[test]
     fn a_table_of_trees_tells_their_numbers() {
         let of = |shapes: Value| {
             let answer = json!({
@@ -424,6 +476,7 @@ mod tests {
         let server = described(ApiKind::Sglang, &info, "", None);
         assert_eq!((server.setting("algorithm"), server.setting("num_steps")), (Some("EAGLE3"), Some("3")));
         assert_eq!((server.limit, server.speculates, server.setting("quantization")), (Some(96), Some(true), None));
+        assert_eq!(server.setting("max running requests"), Some("96"), "that of all ranks");
         let off = ServerInfo {
             resolved: Some(json!({"model_path": "/m", "speculative_algorithm": null})),
             ..ServerInfo::default()

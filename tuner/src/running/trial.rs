@@ -18,7 +18,7 @@ use super::record::{OtherTraffic, RunningFigures};
 use crate::{
     runner::full_loop::{RequestSpan, full_loop},
     statistics::median,
-    system::server::{flush, generate},
+    system::server::{all_rounds, flush, further_tokens, generate},
     trials::record::{FullLoop, TrialSpread},
     workload::prompt_pool::{Draw, other_prompt},
 };
@@ -208,7 +208,7 @@ fn figures(
         time_to_first_token_ms: TrialSpread::from_values(observed.served.iter().map(first)).unwrap_or_default(),
         inter_token_ms: TrialSpread::from_values(gaps),
         latency_ms: TrialSpread::from_values(observed.served.iter().map(whole)).unwrap_or_default(),
-        accept_length: accept_length(observed, options.speculates, &more, others.is_some()),
+        accept_length: accept_length(observed, options.speculates, &more, (after.draft_positions, others.is_some())),
         cached_tokens: of_requests.or_else(of_server),
         common_tokens: draw.common.iter().sum(),
         repeated_prompts: draw.repeated,
@@ -250,25 +250,27 @@ fn accept_length(
     observed: &Observed,
     speculates: Option<bool>,
     more: &dyn Fn(Counter) -> Option<f64>,
-    has_others: bool,
+    (drafts, has_others): (Option<usize>, bool),
 ) -> Option<f64> {
-    if speculates == Some(false) {
-        return None;
-    }
     let served = || observed.served.iter().map(|one| &one.generated);
     let tokens: usize = served().map(|one| one.output_tokens).sum();
-    let further: usize = served().map(|one| one.output_tokens.saturating_sub(1)).sum();
+    let further = further_tokens(observed) as f64;
     // A request that ended with its first token had no round.
     let own: Option<u64> = served().filter(|one| one.output_tokens > 1).map(|one| one.rounds).sum();
     let counted = || {
-        let rounds = more(|counters| counters.rounds).filter(|rounds| *rounds > 0.0 && !has_others)?;
+        if has_others || speculates == Some(false) {
+            return None;
+        }
+        let rounds = more(|counters| counters.rounds)?;
         match more(|counters| counters.accepted_drafts) {
-            Some(accepted) => Some(further as f64 / (1.0 + accepted / rounds)),
+            Some(accepted) => Some(all_rounds(rounds, accepted, further)),
             None => Some(rounds),
         }
     };
     let rounds = own.map(|rounds| rounds as f64).or_else(counted).filter(|rounds| *rounds > 0.0)?;
-    Some(tokens as f64 / rounds)
+    // More than the drafts allow: not all rounds were counted.
+    let is_possible = drafts.is_none_or(|drafts| further <= rounds * (drafts + 1) as f64);
+    is_possible.then_some(tokens as f64 / rounds)
 }
 
 fn milliseconds(duration: Duration) -> f64 {
@@ -306,6 +308,36 @@ mod tests {
         let full = full_loop_of(&observed, &LoadArrivals::Closed(2)).expect("most of it is full");
         assert!((full.seconds - 0.11).abs() < 1e-9 && (full.output_tokens - 31.0).abs() < 1e-9, "{full:?}");
         assert_eq!(full_loop_of(&observed, &LoadArrivals::Open(vec![Duration::ZERO; 3])), None);
+    }
+
+    #[test]
+    fn accept_lengths_count_rounds_without_drafts() {
+        let of = |tokens: usize, own: Option<u64>, counted: (f64, f64), speculates| {
+            let generated = Generated {
+                output_tokens: tokens,
+                output_ids: Vec::new(),
+                first_token: Duration::from_millis(10),
+                last_token: Duration::from_millis(60),
+                arrivals: Vec::new(),
+                rounds: own,
+                accepted_drafts: None,
+                proposed_drafts: None,
+                accept_histogram: Vec::new(),
+                cached_tokens: None,
+            };
+            let one = load::Served { request: 0, arrival: Duration::ZERO, late: Duration::ZERO, generated };
+            let observed = Observed { served: vec![one], elapsed: Duration::from_millis(60) };
+            let after = Counters { rounds: Some(counted.0), accepted_drafts: Some(counted.1), ..Counters::default() };
+            let more = |of: Counter| of(&after);
+            accept_length(&observed, speculates, &more, (Some(3), false))
+        };
+        assert_eq!(of(100, None, (33.0, 66.0), Some(true)), Some(100.0 / 33.0));
+        // Four rounds with drafts, and all others without.
+        assert_eq!(of(100, None, (4.0, 9.0), Some(true)), Some(100.0 / 90.0));
+        assert_eq!(of(100, None, (4.0, 9.0), Some(false)), None);
+        // What requests report holds, whatever the server was taken for.
+        assert_eq!(of(100, Some(50), (0.0, 0.0), Some(false)), Some(2.0));
+        assert_eq!(of(100, Some(10), (0.0, 0.0), Some(true)), None, "three drafts yield four tokens");
     }
 
     #[test]

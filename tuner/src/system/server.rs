@@ -45,7 +45,8 @@ pub use self::container::refusal;
 pub use self::files::{FileLookup, IN_FOLDER, LookupState, look_up};
 pub use self::host::Host;
 pub use self::launch::{LaunchPlan, words};
-pub(crate) use self::observed::generate;
+pub(crate) use self::observed::{all_rounds, further_tokens, generate};
+pub(crate) use self::resolved::most_running;
 use self::{
     fresh::{FreshBlock, FreshPrompts},
     gpu_memory::ServerGpuMemory,
@@ -540,9 +541,13 @@ impl System for Servers<'_> {
             return Ok(TrialEnd::Interrupted);
         };
         let after = running.api.counters()?;
-        let unreported = Rounds::from_configuration(&trial.configuration, &before, &after);
+        let further = observed::further_tokens(&observed);
+        let unreported = Rounds::from_configuration(&trial.configuration, (&before, &after), further);
         let cached_share = observed::cached_share(&requests, &observed, &before, &after);
         let seen = observed::seen(&requests, observed, &arrivals, unreported)?;
+        if self.settings.kind == SystemKind::Vllm {
+            observed::check_possible(&trial.configuration, &seen)?;
+        }
         if let (Some(before), Some(after)) = (before.retracted, after.retracted)
             && after > before
         {

@@ -22,9 +22,8 @@ use super::{
         problems, programs, vllm,
         writing::Writing,
     },
-    numbers, place,
-    split::{self, FlagNames},
-    unknown,
+    flag_names::FlagNames,
+    numbers, place, split, unknown,
 };
 
 /// Builds the launches of one text.

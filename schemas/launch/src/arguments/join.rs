@@ -13,7 +13,7 @@ use super::super::{
     context::TextContext,
     placeholder, problems,
 };
-use super::split;
+use super::flag_names;
 
 /// Lines that start with a flag and follow another line continue it: a list of bare flags, one a
 /// line, or a command whose continuation is broken.
@@ -93,7 +93,7 @@ fn lines_between(gap: &str) -> Vec<&str> {
 fn repeats(before: &ShellCommand<'_>, line: &ShellCommand<'_>) -> bool {
     let flags = |line: &ShellCommand<'_>| -> BTreeSet<String> {
         let known = line.words.iter().filter_map(|word| word.value.known());
-        known.filter(|text| split::is_flag(text)).map(str::to_owned).collect()
+        known.filter(|text| flag_names::is_flag(text)).map(str::to_owned).collect()
     };
     !flags(before).is_disjoint(&flags(line))
 }
@@ -105,5 +105,5 @@ fn ends_nothing(rest: &str) -> bool {
 
 /// Whether a word is written as a flag.
 fn is_flag(word: Option<&Field<'_>>) -> bool {
-    word.and_then(|word| word.value.known()).is_some_and(split::is_flag)
+    word.and_then(|word| word.value.known()).is_some_and(flag_names::is_flag)
 }

@@ -8,7 +8,7 @@ use schemas::{
 
 use super::{
     super::{Value, command::Field, placeholder::may_replace_value, problems},
-    split::{FlagNames, is_flag},
+    flag_names::{FlagNames, is_flag},
 };
 
 /// The word without a flag that `vllm serve` takes for the model.
@@ -40,8 +40,8 @@ impl ModelWord {
         }
     }
 
-    /// The problem of a word without a flag, if it belongs to nothing. `complete` is the flag before
-    /// it that has all its words, and `rest` are the words after it.
+    /// The problem of a word without a flag, if it belongs to nothing. `complete` is the flag
+    /// before it that has all its words, and `rest` are the words after it.
     pub fn look<'a, 'b: 'a>(
         &mut self,
         value: &Located<Value>,

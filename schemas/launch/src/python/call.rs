@@ -10,7 +10,7 @@ use schemas::{
 use tree_sitter::Node;
 
 use super::{
-    super::{Engine, arguments::split::FlagNames, compose::Composed},
+    super::{Engine, arguments::flag_names::FlagNames, compose::Composed},
     class::Class,
     dictionary::DictionaryPair,
     given::GivenArgument,

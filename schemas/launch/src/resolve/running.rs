@@ -20,12 +20,23 @@ pub struct ComparedValue {
     pub differs: bool,
 }
 
+/// Maximum number of requests that the schedulers of a server run together: the sum over its
+/// data-parallel ranks, each of which reports its own; `None` if one does not report it.
+pub fn most_running(answer: &Json) -> Option<u64> {
+    let states = answer["internal_states"].as_array()?;
+    let each: Option<u64> = states.iter().map(|state| state["effective_max_running_requests_per_dp"].as_u64()).sum();
+    each.filter(|sum| *sum > 0)
+}
+
 /// The value that a server reports. What its scheduler runs takes precedence over its arguments.
-fn stated<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
+fn stated(answer: &Json, name: &str) -> Option<Json> {
     let state = &answer["internal_states"][0];
     let places: &[&Json] = match name {
         "max_running_requests" => {
-            &[&state["effective_max_running_requests_per_dp"], &state["max_running_requests"], &answer[name]]
+            if let Some(most) = most_running(answer) {
+                return Some(json!(most));
+            }
+            &[&state["max_running_requests"], &answer[name]]
         }
         // On the CPU there are no CUDA graphs, whatever the launch says.
         "cuda_graph_bs" if answer["device"] == "cpu" || answer["device"]["device"] == "cpu" => &[],
@@ -40,7 +51,7 @@ fn stated<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
         // The scheduler's own arguments were resolved last.
         _ => &[&state[name], &answer[name]],
     };
-    places.iter().copied().find(|value| !value.is_null())
+    places.iter().copied().find(|value| !value.is_null()).cloned()
 }
 
 /// Compares a resolved launch of SGLang with a server's answer to `/server_info`. Values that the
@@ -51,7 +62,7 @@ pub fn compare(resolved: &Resolved, source: &Source, answer: &Json) -> Vec<Compa
         let runs = match (row.name, stated(answer, row.name)) {
             // A server that does not speculate reports this argument as null.
             ("speculative_algorithm", None) if answer.get("speculative_algorithm").is_some() => json!("off"),
-            (_, Some(runs)) if runs != "auto" => runs.clone(),
+            (_, Some(runs)) if runs != "auto" => runs,
             _ => continue,
         };
         let (value, because) = match &row.value {
@@ -169,6 +180,20 @@ mod tests {
         assert_eq!(differing, ["speculative_num_steps", "speculative_num_draft_tokens", "max_running_requests"]);
         assert!(all.iter().all(|one| one.name != "dtype"));
         assert!(table(&all).contains("! speculative_num_steps"), "{}", table(&all));
+    }
+
+    #[test]
+    fn data_parallel_ranks_run_requests_together() {
+        let each = json!({"effective_max_running_requests_per_dp": 32});
+        let of = |states: Json| {
+            let answer = json!({"max_running_requests": 64, "internal_states": states});
+            let all = compared(LAUNCH, &answer);
+            let found = all.into_iter().find(|one| one.name == "max_running_requests").expect("a row");
+            (found.runs, found.differs)
+        };
+        assert_eq!(of(json!([each, each])), ("64".to_owned(), false));
+        assert_eq!(of(json!([each])), ("32".to_owned(), true));
+        assert_eq!(of(json!([each, {}])), ("64".to_owned(), false), "one rank does not report it");
     }
 
     #[test]

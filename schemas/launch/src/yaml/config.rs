@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Argument, Insertion, Launch, Launcher, Options, Setting, Syntax, Value,
-    arguments::{split, unknown},
+    arguments::{flag_names, unknown},
     context::{TextContext, TextForm},
     forks::Forks,
     problems, vllm,
@@ -227,7 +227,7 @@ impl<'a> ConfigReader<'a> {
     /// Adds an entry that is given; a switch that is off, or a key without a value, is not.
     fn add(&self, entry: &ConfigEntry<'_>, launch: &mut Launch) {
         let flag = format!("--{}", entry.flag);
-        let (key, arity) = split::FlagNames::for_engine(launch.engine, self.options.version).meaning(&flag);
+        let (key, arity) = flag_names::FlagNames::for_engine(launch.engine, self.options.version).meaning(&flag);
         let Some(values) = self.values(entry, arity) else { return };
         let span = entry.key.span.join(entry.place);
         let setting = Setting {

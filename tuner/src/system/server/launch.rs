@@ -40,6 +40,20 @@ const LOG_INTERVAL: usize = 10;
 const FLAGS_OF_DRAFTS: [&str; 2] = ["--speculative-second-source", "--simulate-accept-length"];
 /// vLLM's flag that makes it report the rounds of a request.
 const REQUEST_METRICS: &str = "per-request-spec-decode-metrics";
+/// vLLM's flag for capture sizes, since 0.11.2 and before.
+const VLLM_CAPTURE_FLAG: &str = "cudagraph-capture-sizes";
+const OLD_VLLM_CAPTURE_FLAG: &str = "cuda-graph-sizes";
+/// vLLM's flag for the attention backend, since 0.13, and the variable before.
+const VLLM_ATTENTION_FLAG: &str = "attention-backend";
+const VLLM_ATTENTION_VARIABLE: &str = "VLLM_ATTENTION_BACKEND";
+/// Newer flags of vLLM, each with the newest version that does not have it, oldest first.
+const NEWER_VLLM_FLAGS: [(&str, EngineVersion); 2] =
+    [(VLLM_CAPTURE_FLAG, EngineVersion::new(0, 11, 0)), (VLLM_ATTENTION_FLAG, EngineVersion::new(0, 12, 0))];
+/// vLLM's name of the method of all MTP layers, since 0.11, and the one that earlier versions take
+/// and replace by that of the model.
+const MTP_METHOD: &str = "mtp";
+const OLD_MTP_METHOD: &str = "deepseek_mtp";
+const FIRST_WITH_MTP: EngineVersion = EngineVersion::new(0, 11, 0);
 
 /// A draft of several.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,8 +197,17 @@ impl LaunchPlan {
     /// Switches to the older name of a flag that a start refused as unknown; returns whether
     /// another start may help.
     pub fn take_older_flag(&mut self, failure: &ServerFailure) -> bool {
-        let is_unknown = failure.class == FailureClass::Configuration && failure.evidence.contains(CAPTURE_FLAG);
-        let may_help = is_unknown && self.capture_flag == CAPTURE_FLAG && self.kind != SystemKind::Vllm;
+        let refuses = |flag: &str| {
+            failure.class == FailureClass::Configuration && failure.evidence.contains(&format!("--{flag}"))
+        };
+        if self.kind == SystemKind::Vllm {
+            // All flags follow the version, which is not known before a server has answered.
+            let is_unknown = self.version.is_none() && failure.evidence.contains("unrecognized arguments");
+            let older = NEWER_VLLM_FLAGS.iter().find(|(flag, _)| is_unknown && refuses(flag));
+            self.version = self.version.or(older.map(|(_, version)| *version));
+            return older.is_some();
+        }
+        let may_help = refuses(CAPTURE_FLAG) && self.capture_flag == CAPTURE_FLAG;
         if may_help {
             self.capture_flag = OLD_CAPTURE_FLAG;
         }
@@ -278,11 +301,23 @@ impl LaunchPlan {
                 (SIMULATED_HOW.0.to_owned(), SIMULATED_HOW.1.to_owned()),
             ]);
         }
+        let by_variable = self.attention_by_variable(configuration);
+        if let Some(backend) = by_variable.clone() {
+            env.retain(|(name, _)| name != VLLM_ATTENTION_VARIABLE);
+            env.push((VLLM_ATTENTION_VARIABLE.to_owned(), backend));
+        }
         if self.kind == SystemKind::Vllm && !settings.env.contains_key(DEVELOPMENT) {
             env.push((DEVELOPMENT.to_owned(), "1".to_owned()));
         }
         let words: Vec<String> = std::iter::once(program.clone()).chain(args).collect();
-        in_container(words, served_name, env, log)
+        let launch = in_container(words, served_name, env, log)?;
+        if by_variable.is_some() && launch.container.is_some() {
+            return Err(SystemError::Unsupported(format!(
+                "vLLM before 0.13 takes the attention backend from {VLLM_ATTENTION_VARIABLE} only, which does not reach into \
+                 the container: leave out knobs.attention_backend, and set the variable in system.command (-e)"
+            )));
+        }
+        Ok(launch)
     }
 
     /// `log` is the log of the start; the file of a table is next to it ([`table_file`]).
@@ -332,7 +367,7 @@ impl LaunchPlan {
         let mut flags = ServerFlags(vec![self.target.clone()]);
         if !configuration.is_off() {
             let mut speculation = json!({
-                "method": vllm_method(&self.algorithm).map(|method| method.name).unwrap_or_default(),
+                "method": self.vllm_method(),
                 "num_speculative_tokens": adaptive::largest(configuration).num_steps,
             });
             if !configuration.table.is_empty() {
@@ -360,19 +395,41 @@ impl LaunchPlan {
         let knobs = self.knobs(configuration);
         flags.add("max-num-seqs", knobs.max_running_requests.unwrap_or(self.max_running_requests));
         flags.add_some("gpu-memory-utilization", knobs.mem_fraction_static.map(|share| share.0));
-        flags.add_some("attention-backend", knobs.attention_backend);
+        flags.add_some(VLLM_ATTENTION_FLAG, knobs.attention_backend.filter(|_| self.vllm_has(VLLM_ATTENTION_FLAG)));
         flags.add_some("block-size", knobs.page_size);
         flags.add_some("max-num-batched-tokens", knobs.chunked_prefill_size);
         if let Some(sizes) = knobs.capture_sizes {
             let most = knobs.max_running_requests.unwrap_or(self.max_running_requests);
             let sizes = adaptive::capture_sizes(&sizes, configuration, most);
-            flags.0.push("--cudagraph-capture-sizes".into());
+            let is_old = !self.vllm_has(VLLM_CAPTURE_FLAG);
+            flags.0.push(format!("--{}", if is_old { OLD_VLLM_CAPTURE_FLAG } else { VLLM_CAPTURE_FLAG }));
+            // A single value of the older flag means all sizes up to it.
+            flags.0.extend((is_old && sizes.len() == 1 && sizes != [1]).then(|| "1".to_owned()));
             flags.0.extend(sizes.iter().map(ToString::to_string));
         }
         if !settings.keep_prefix_cache {
             flags.0.push("--no-enable-prefix-caching".into());
         }
         flags.0
+    }
+
+    /// Whether vLLM has a flag, as far as its version is known.
+    fn vllm_has(&self, flag: &str) -> bool {
+        self.version.is_none_or(|version| vllm().spelling(flag).is_some_and(|flag| flag.exists_in(version)))
+    }
+
+    /// The attention backend of a configuration, if vLLM takes it from a variable only.
+    fn attention_by_variable(&self, configuration: &Configuration) -> Option<String> {
+        let has_flag = self.kind != SystemKind::Vllm || self.vllm_has(VLLM_ATTENTION_FLAG);
+        self.knobs(configuration).attention_backend.filter(|_| !has_flag)
+    }
+
+    /// vLLM's name of the method.
+    fn vllm_method(&self) -> &'static str {
+        match vllm_method(&self.algorithm).map(|method| method.name).unwrap_or_default() {
+            MTP_METHOD if self.version.is_some_and(|version| version < FIRST_WITH_MTP) => OLD_MTP_METHOD,
+            name => name,
+        }
     }
 
     fn common(&self, flags: &mut ServerFlags, context_length: &str) {
@@ -617,6 +674,59 @@ mod tests {
         assert!(plan.take_older_flag(&failure(FailureClass::Configuration, words)));
         assert!(line(&plan).contains("--cuda-graph-bs 1 8"));
         assert!(!plan.take_older_flag(&failure(FailureClass::Configuration, words)));
+    }
+
+    #[test]
+    fn flags_of_vllm_follow_its_version() {
+        let settings = SystemSettings { command: vec!["run".into()], ..SystemSettings::default() };
+        let with = |version: Option<EngineVersion>| {
+            let knobs = Knobs {
+                capture_sizes: Some(vec![1, 8]),
+                attention_backend: Some("FLASH_ATTN".into()),
+                ..Knobs::default()
+            };
+            LaunchPlan { version, knobs, algorithm: "NEXTN".into(), draft: String::new(), ..plan(SystemKind::Vllm) }
+        };
+        let line = |plan: &LaunchPlan, shape: &str| {
+            let configuration = Configuration::from_shape(shape.parse().expect("a shape"));
+            words(&plan.launch(&settings, &configuration, "name", 7, "log".into()).expect("a launch"))
+        };
+        let newest = line(&with(None), "3,1,4");
+        for part in [r#""method":"mtp""#, "--attention-backend FLASH_ATTN", "--cudagraph-capture-sizes 4 32"] {
+            assert!(newest.contains(part), "{part}: {newest}");
+        }
+        assert_eq!(line(&with(Some(EngineVersion::new(0, 13, 0))), "3,1,4"), newest);
+        let middle = line(&with(Some(EngineVersion::new(0, 12, 0))), "3,1,4");
+        assert!(middle.starts_with("VLLM_ATTENTION_BACKEND=FLASH_ATTN ") && !middle.contains("--attention-backend"));
+        let contained = SystemSettings {
+            command: ["docker", "run", "--network", "host", "vllm/vllm-openai:v0.12.0"].map(str::to_owned).into(),
+            ..SystemSettings::default()
+        };
+        let off = Configuration::from_shape(TreeShape::OFF);
+        let in_container = |plan: LaunchPlan| plan.launch(&contained, &off, "name", 7, "log".into()).is_ok();
+        assert!(in_container(with(None)) && !in_container(with(Some(EngineVersion::new(0, 12, 0)))));
+        assert!(middle.contains("--cudagraph-capture-sizes 4 32") && middle.contains(r#""method":"mtp""#), "{middle}");
+        let old = line(&with(Some(EngineVersion::new(0, 10, 2))), "3,1,4");
+        assert!(old.contains("--cuda-graph-sizes 4 32") && old.contains(r#""method":"deepseek_mtp""#), "{old}");
+        let mut one = with(Some(EngineVersion::new(0, 11, 0)));
+        one.knobs.capture_sizes = Some(vec![8]);
+        // A single 8 would mean 1, 2, 4 and 8.
+        assert!(line(&one, "0,1,1").contains("--cuda-graph-sizes 1 8 --no"), "{}", line(&one, "0,1,1"));
+        let failure = |words: &str| ServerFailure {
+            class: FailureClass::Configuration,
+            evidence: format!("vllm: error: unrecognized arguments: {words}"),
+            log_tail: String::new(),
+        };
+        let mut unknown = with(None);
+        assert!(!unknown.take_older_flag(&failure("--x")));
+        let evidence = "vllm: error: argument --attention-backend: invalid choice: 'x'".to_owned();
+        assert!(!unknown.take_older_flag(&ServerFailure { evidence, ..failure("") }));
+        assert!(unknown.take_older_flag(&failure("--attention-backend FLASH_ATTN --cudagraph-capture-sizes 1 8")));
+        assert!(line(&unknown, "0,1,1").contains("--cuda-graph-sizes 1 8"));
+        assert!(!unknown.take_older_flag(&failure("--cudagraph-capture-sizes 1 8")), "its version is known");
+        let mut unknown = with(None);
+        assert!(unknown.take_older_flag(&failure("--attention-backend FLASH_ATTN")));
+        assert_eq!(line(&unknown, "3,1,4"), middle);
     }
 
     #[test]

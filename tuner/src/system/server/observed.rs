@@ -54,18 +54,55 @@ pub enum Rounds {
 }
 
 impl Rounds {
-    /// For a configuration, from the counters before and after its load.
-    pub fn from_configuration(configuration: &Configuration, before: &Counters, after: &Counters) -> Self {
+    /// For a configuration, from the counters before and after its load, which has generated this
+    /// many tokens after the first ones of its requests.
+    pub fn from_configuration(
+        configuration: &Configuration,
+        (before, after): (&Counters, &Counters),
+        further: usize,
+    ) -> Self {
         if configuration.is_off() {
             return Self::OneAToken;
         }
         let more = |after: Option<f64>, before: Option<f64>| Some(after? - before?);
-        let rounds = more(after.rounds, before.rounds).filter(|rounds| *rounds > 0.0);
-        match (rounds, more(after.accepted_drafts, before.accepted_drafts)) {
-            (Some(rounds), Some(accepted)) => Self::Counted { tokens: 1.0 + accepted / rounds },
+        let drafted = more(after.rounds, before.rounds);
+        match (drafted, more(after.accepted_drafts, before.accepted_drafts)) {
+            (Some(drafted), Some(accepted)) => {
+                let rounds = all_rounds(drafted, accepted, further as f64);
+                if rounds > 0.0 { Self::Counted { tokens: 1.0 + accepted / rounds } } else { Self::Unknown }
+            }
             _ => Self::Unknown,
         }
     }
+}
+
+/// Rounds of requests by vLLM's counters, in which rounds without drafts are missing: each further
+/// token is an accepted draft or the last one of a round. Drafts may have been accepted beyond the
+/// end of a request, so both numbers are lower bounds.
+pub fn all_rounds(drafted: f64, accepted: f64, further: f64) -> f64 {
+    drafted.max(further - accepted)
+}
+
+/// Number of tokens after the first one of each request, which comes from the prefill.
+pub fn further_tokens(observed: &Observed) -> usize {
+    observed.served.iter().map(|one| one.generated.output_tokens.saturating_sub(1)).sum()
+}
+
+/// Fails if a trial has more tokens per round than the drafts of its configuration allow.
+///
+/// # Errors
+/// A message with both numbers.
+pub fn check_possible(configuration: &Configuration, seen: &Observations) -> Result<(), SystemError> {
+    let most = configuration.shapes().map(|shape| shape.num_steps + 1).max().unwrap_or(1);
+    let each = seen.served.iter().map(|one| (one.completion.output_ids.len().saturating_sub(1), one.completion.rounds));
+    let (further, rounds) = each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    if further <= rounds * most {
+        return Ok(());
+    }
+    Err(SystemError::Unsupported(format!(
+        "the server reports {rounds} rounds for {further} tokens, which is more than the {most} tokens per round that {configuration} \
+         can accept: it does not count all rounds"
+    )))
 }
 
 /// Observations of a trial. A client does not see single rounds, so all rounds of a request count
@@ -313,12 +350,38 @@ mod tests {
     fn counters_stand_in_for_what_requests_do_not_tell() {
         let counters = |rounds, accepted_drafts| Counters { rounds, accepted_drafts, ..Counters::default() };
         let chain = Configuration::from_shape("3,1,4".parse().expect("a shape"));
-        let of = |after| Rounds::from_configuration(&chain, &counters(Some(10.0), Some(5.0)), &after);
-        assert_eq!(of(counters(Some(110.0), Some(155.0))), Rounds::Counted { tokens: 2.5 });
-        assert_eq!(of(counters(Some(10.0), Some(5.0))), Rounds::Unknown, "nothing ran");
-        assert_eq!(of(counters(Some(110.0), None)), Rounds::Unknown);
+        let of =
+            |after, further| Rounds::from_configuration(&chain, (&counters(Some(10.0), Some(5.0)), &after), further);
+        assert_eq!(of(counters(Some(110.0), Some(155.0)), 250), Rounds::Counted { tokens: 2.5 });
+        // Some drafts were accepted beyond the end.
+        assert_eq!(of(counters(Some(110.0), Some(155.0)), 240), Rounds::Counted { tokens: 2.5 });
+        // Rounds without drafts are in neither counter.
+        assert_eq!(of(counters(Some(20.0), Some(35.0)), 330), Rounds::Counted { tokens: 1.1 });
+        assert_eq!(of(counters(Some(10.0), Some(5.0)), 100), Rounds::Counted { tokens: 1.0 }, "nothing was drafted");
+        assert_eq!(of(counters(Some(10.0), Some(5.0)), 0), Rounds::Unknown, "nothing ran");
+        assert_eq!(of(counters(Some(110.0), None), 100), Rounds::Unknown);
         let off = Configuration::from_shape("0,1,1".parse().expect("no speculation"));
-        assert_eq!(Rounds::from_configuration(&off, &Counters::default(), &Counters::default()), Rounds::OneAToken);
+        let none = Counters::default();
+        assert_eq!(Rounds::from_configuration(&off, (&none, &none), 100), Rounds::OneAToken);
+    }
+
+    #[test]
+    fn more_tokens_than_drafts_allow_are_no_figures() {
+        let of = |tokens, rounds| {
+            let observed = Observed {
+                served: vec![Served {
+                    request: 0,
+                    arrival: Duration::ZERO,
+                    late: Duration::ZERO,
+                    generated: generated(tokens, Some(rounds)),
+                }],
+                elapsed: Duration::from_millis(60),
+            };
+            let seen = seen(&[], observed, &LoadArrivals::Closed(1), Rounds::Unknown).expect("seen");
+            check_possible(&Configuration::from_shape("3,1,4".parse().expect("a shape")), &seen)
+        };
+        assert!(of(9, 2).is_ok());
+        assert!(of(10, 2).is_err_and(|error| error.to_string().contains("2 rounds for 9 tokens")));
     }
 
     #[test]

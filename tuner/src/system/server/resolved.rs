@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use external::api::ServerInfo;
+use external::{api::ServerInfo, log::sglang_settings};
 use launch::{
     Options,
     resolve::{resolve, running, version_of},
@@ -57,7 +57,7 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
             "{configuration}: the server runs at most {runs} requests together instead of the requested {requested}"
         ));
     }
-    if resolved.get("disable_cuda_graph").and_then(Value::as_bool) == Some(true) {
+    if sglang_settings(resolved).graphs_off {
         notes.push(format!("{configuration}: the server runs without CUDA graphs"));
     }
     Ok(notes)
@@ -134,12 +134,16 @@ pub fn check_room(info: &ServerInfo, load: TrialLoad) -> Result<(), SystemError>
     }
 }
 
-/// Maximum number of running requests of the server.
-fn most_running(resolved: &Value) -> Option<usize> {
-    let effective = &resolved["internal_states"][0]["effective_max_running_requests_per_dp"];
-    let max_num_seqs = &resolved["vllm_config"]["scheduler_config"]["max_num_seqs"];
-    let most =
-        effective.as_u64().or_else(|| resolved["max_running_requests"].as_u64()).or_else(|| max_num_seqs.as_u64())?;
+/// Maximum number of requests that the server runs together, on all its data-parallel ranks.
+pub fn most_running(resolved: &Value) -> Option<usize> {
+    let reported = || resolved["max_running_requests"].as_u64();
+    let vllm = || {
+        let config = resolved.get("vllm_config")?;
+        // Each rank has a scheduler of its own.
+        let ranks = config["parallel_config"]["data_parallel_size"].as_u64().unwrap_or(1);
+        Some(config["scheduler_config"]["max_num_seqs"].as_u64()?.saturating_mul(ranks.max(1)))
+    };
+    let most = running::most_running(resolved).or_else(reported).or_else(vllm)?;
     usize::try_from(most).ok()
 }
 
@@ -230,5 +234,36 @@ mod tests {
         let info = ServerInfo { resolved: Some(resolved), ..ServerInfo::default() };
         assert!(check_room(&info, TrialLoad::BatchSize(48)).is_ok());
         assert!(check_room(&info, TrialLoad::BatchSize(64)).is_err());
+    }
+
+    #[test]
+    fn data_parallel_ranks_run_their_requests_together() {
+        let each = json!({"effective_max_running_requests_per_dp": 32});
+        let sglang = json!({"max_running_requests": 64, "internal_states": [each, each]});
+        assert_eq!(check(sglang.clone(), "0,1,1"), Ok(vec![]));
+        let vllm = json!({"vllm_config": {
+            "speculative_config": null, "scheduler_config": {"max_num_seqs": 32},
+            "parallel_config": {"data_parallel_size": 2},
+        }});
+        assert_eq!(check(vllm.clone(), "0,1,1"), Ok(vec![]));
+        for resolved in [sglang, vllm] {
+            let info = ServerInfo { resolved: Some(resolved), ..ServerInfo::default() };
+            assert!(check_room(&info, TrialLoad::BatchSize(64)).is_ok());
+            assert!(check_room(&info, TrialLoad::BatchSize(65)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_server_without_graphs_of_rounds_is_noted_in_all_forms() {
+        for answer in [
+            json!({"disable_cuda_graph": true}),
+            json!({"disable_cuda_graph": false, "disable_decode_cuda_graph": true}),
+            json!({"cuda_graph_config": {"decode": {"backend": "disabled"}}}),
+        ] {
+            let notes = check(answer, "0,1,1").expect("the same configuration");
+            assert!(notes.iter().any(|note| note.contains("without CUDA graphs")), "{notes:?}");
+        }
+        let on = json!({"cuda_graph_config": {"decode": {"backend": "full"}, "prefill": {"backend": "disabled"}}});
+        assert_eq!(check(on, "0,1,1"), Ok(vec![]));
     }
 }
