@@ -8,6 +8,8 @@ mod detect;
 mod eagle;
 mod model;
 mod mtp;
+mod unread;
+mod vocabulary;
 
 use schemas::model::DraftHead;
 
@@ -90,7 +92,13 @@ pub fn read_draft(
     // A whole model is checked where it is read.
     let is_model = matches!(kind, Kind::Model);
     let draft = read_kind(&config, weights, kind, target, options);
-    if is_model { draft } else { families::check_quantisation_of_draft(&config, draft, target.spec.vocabulary) }
+    if is_model {
+        return draft;
+    }
+    let vocabulary = target.spec.vocabulary;
+    let draft = families::check_quantisation_of_draft(&config, draft, vocabulary)?;
+    unread::check_recurrent(&config, &draft, vocabulary)?;
+    Ok(draft)
 }
 
 fn read_kind(
@@ -143,8 +151,11 @@ pub fn read_own_draft(
              draft with the MTP layer of the target's own checkpoint)"
         )));
     }
-    let spec = mtp::from_target(&Config::new(target.folder, weights), target)?;
-    with_token_map(spec, target, options).map(DraftSpec::Recurrent)
+    let config = Config::new(target.folder, weights);
+    let spec = mtp::from_target(&config, target)?;
+    let draft = with_token_map(spec, target, options).map(DraftSpec::Recurrent)?;
+    unread::check_recurrent(&config, &draft, target.spec.vocabulary)?;
+    Ok(draft)
 }
 
 /// Restricts a draft to the hot tokens of FR-Spec.
@@ -176,22 +187,6 @@ pub fn no_token_map() -> EngineError {
          head and a whole model have none, and SGLang ignores this one or drafts wrong tokens with it; remove the flag"
             .into(),
     )
-}
-
-/// The target's tokens for the draft's: d2t holds offsets, so the target's token is the draft's
-/// plus its entry.
-fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
-    let name = ["d2t", "model.d2t"].into_iter().find(|name| weights.shape(name).is_some()).unwrap_or("d2t");
-    let offsets = weights.integers(name, rows)?;
-    let tokens = offsets.iter().enumerate().map(|(draft, offset)| {
-        // EAGLE-3 stores the distance from the draft's token to the target's, not the token.
-        let token = (draft as i64).checked_add(*offset).filter(|token| (0..vocabulary as i64).contains(token));
-        token.map(|token| token as u32).ok_or_else(|| EngineError::Malformed {
-            path: config.folder().path().to_owned(),
-            reason: format!("d2t[{draft}] = {offset} points outside the target's {vocabulary} tokens"),
-        })
-    });
-    tokens.collect()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(crate) use self::{
     neutral::is_off,
     quantised::check_draft as check_quantisation_of_draft,
     qwen3_moe::experts as qwen3_moe_experts,
-    settings::{check as check_settings, check_activation, check_but_windows, check_fields},
+    settings::{check as check_settings, check_but_windows, check_fields, check_head},
 };
 
 /// A model family, and how to read its checkpoints.

@@ -7,15 +7,13 @@
 mod layers;
 mod settings;
 
-use std::collections::BTreeSet;
-
 use schemas::{
     model::CONTEXT_NORMS,
     tree::{Block, TreeShape},
 };
 
 use self::{layers::layers, settings::BlockSettings};
-use super::{DraftTarget, hot_tokens};
+use super::{DraftTarget, unread, vocabulary::hot_tokens};
 use crate::{
     checkpoint::{Weights, mask_embedding_token},
     error::EngineError,
@@ -38,7 +36,7 @@ pub fn read(
     dspark: bool,
     given: Option<usize>,
 ) -> Result<BlockSpec, EngineError> {
-    families::check_but_windows(config, &[])?;
+    families::check_but_windows(config, &["attention_value_scale"])?;
     let settings = BlockSettings::new(config);
     settings.check()?;
     check_words(config, settings)?;
@@ -54,6 +52,7 @@ pub fn read(
     }
     let tokens = target.spec.vocabulary;
     let vocabulary = vocabulary(config, settings, tokens)?;
+    let own_head = own("lm_head.weight");
     let spec = BlockSpec {
         tensors: BlockTensorLayout {
             single: (layers.len() == 1 && own("midlayer.self_attn.q_proj.weight")).then(|| "midlayer".into()),
@@ -68,10 +67,10 @@ pub fn read(
         markov: markov(config, settings, dspark)?,
         confidence: confidence(config, settings, dspark)?,
         embedding: if own("embed_tokens.weight") { EmbeddingSource::Own } else { EmbeddingSource::Target },
-        head: if own("lm_head.weight") { VocabularySource::Own } else { VocabularySource::Target },
+        head: if own_head { VocabularySource::Own } else { VocabularySource::Target },
         vocabulary,
         head_rows: vocabulary,
-        tokens: if vocabulary == tokens { None } else { Some(hot_tokens(config, weights, vocabulary, tokens)?) },
+        tokens: if own_head { hot_tokens(config, weights, vocabulary, tokens)? } else { None },
         layers,
     };
     check_tensors(config, &spec, tokens)?;
@@ -165,6 +164,14 @@ fn captured(
         let last = count - least.min(count);
         return Err(config.malformed(format!("{name} {ids:?}: expected ids of layers from 0 to {last}")));
     }
+    if at.is_sorted_by(|one, next| one < next) {
+        return Ok(at);
+    }
+    tracing::warn!(
+        "{}: {name} is not in the order of the layers, or repeats one: the features are joined in the order of the list, \
+         while vLLM and SGLang collect them in the order of the layers, each once",
+        config.folder().path().display()
+    );
     Ok(at)
 }
 
@@ -274,25 +281,9 @@ fn confidence(
 
 /// Checks all tensors, and refuses those that nothing reads: a sign of another kind of head.
 fn check_tensors(config: &Config<'_>, spec: &BlockSpec, vocabulary: usize) -> Result<(), EngineError> {
-    // Heads of the speculators library may contain parts of the target, which vLLM skips too.
-    const UNUSED: [&str; 5] = ["rotary_emb.inv_freq", "d2t", "t2d", "verifier_norm.weight", "verifier_lm_head.weight"];
     let tensors = spec.tensors(vocabulary);
-    let plain = |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned();
-    let mut read = BTreeSet::new();
     for tensor in tensors.all() {
         config.tensors.expect(&tensor.name, &tensor.shape)?;
-        read.insert(plain(&tensor.name));
     }
-    let is_scale = |name: &str| {
-        crate::checkpoint::is_unused_scale(name)
-            || crate::checkpoint::scaled_matrix(name).is_some_and(|matrix| read.contains(matrix))
-    };
-    let unused = |name: &str| UNUSED.iter().any(|end| name.ends_with(end)) || is_scale(name);
-    match config.tensors.all().find(|name| !read.contains(*name) && !unused(name)) {
-        None => Ok(()),
-        Some(name) => Err(config.unsupported(
-            format!("the tensor {name} in a {} head", spec.algorithm()),
-            "nothing would read it, so the head is of another kind, or its config.json does not belong to it",
-        )),
-    }
+    unread::check(config, &format!("a {} head", spec.algorithm()), &tensors.all(), |_| false)
 }

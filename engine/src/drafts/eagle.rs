@@ -1,6 +1,6 @@
 //! EAGLE-1/2 and EAGLE-3 heads.
 
-use super::{DraftTarget, hot_tokens};
+use super::{DraftTarget, vocabulary::hot_tokens};
 use crate::{
     checkpoint::Weights,
     error::EngineError,
@@ -14,7 +14,7 @@ use crate::{
 /// EAGLE-1/2: embedding and head are the target's, as in SGLang, even if the checkpoint contains
 /// copies.
 pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Result<RecurrentSpec, EngineError> {
-    families::check_activation(config)?;
+    families::check_head(config)?;
     check_one_layer(config)?;
     let hidden = config.hidden()?;
     if hidden != target.spec.hidden {
@@ -46,7 +46,7 @@ pub fn eagle3(
     weights: &Weights,
     target: DraftTarget<'_>,
 ) -> Result<RecurrentSpec, EngineError> {
-    families::check_activation(config)?;
+    families::check_head(config)?;
     check_one_layer(config)?;
     let fields = config.fields();
     let hidden = config.hidden()?;
@@ -71,8 +71,12 @@ pub fn eagle3(
     if vocabulary == 0 || vocabulary > tokens {
         return Err(config.malformed(format!("draft_vocab_size is {vocabulary}, but the target has {tokens} tokens")));
     }
-    let whole = vocabulary == tokens;
-    let absent = !config.tensors.has("lm_head.weight") && whole;
+    let absent = !config.tensors.has("lm_head.weight") && vocabulary == tokens;
+    let head = match (absent, fields.tie_word_embeddings) {
+        (true, Some(true)) => VocabularySource::Embedding,
+        (true, _) if hidden == target_hidden => VocabularySource::Target,
+        _ => VocabularySource::Own,
+    };
     let nested = fields.eagle_config.as_ref();
     let norm_output = fields.norm_output.or(nested.and_then(|eagle| eagle.norm_output)).unwrap_or(false);
     Ok(RecurrentSpec {
@@ -83,14 +87,13 @@ pub fn eagle3(
         layer: decoder_layer(config, layer, 2 * hidden)?,
         feedback: if norm_output { Feedback::Normed } else { Feedback::NormedForTokens },
         embedding: if own_embedding { EmbeddingSource::Own } else { EmbeddingSource::Target },
-        head: match (absent, fields.tie_word_embeddings) {
-            (true, Some(true)) => VocabularySource::Embedding,
-            (true, _) if hidden == target_hidden => VocabularySource::Target,
-            _ => VocabularySource::Own,
-        },
+        head,
         vocabulary,
         head_rows: vocabulary,
-        tokens: if whole { None } else { Some(hot_tokens(config, weights, vocabulary, tokens)?) },
+        tokens: match head {
+            VocabularySource::Own => hot_tokens(config, weights, vocabulary, tokens)?,
+            VocabularySource::Target | VocabularySource::Embedding => None,
+        },
     })
 }
 

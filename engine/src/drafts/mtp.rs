@@ -5,6 +5,8 @@
 //! of the next step is the state after the layer's final norm: SGLang's choice for all of these
 //! families, and vLLM's for all but GLM.
 
+use std::collections::BTreeSet;
+
 use super::DraftTarget;
 use crate::{
     error::EngineError,
@@ -55,12 +57,7 @@ fn read(
     source: DraftSource,
     target: DraftTarget<'_>,
 ) -> Result<RecurrentSpec, EngineError> {
-    if let Some((key, layers)) = config.fields().stated_mtp_layers().filter(|(_, layers)| *layers > 1) {
-        return Err(config.unsupported(
-            format!("{layers} MTP layers ({key} in config.json), one per draft step"),
-            "only one MTP layer that is used for every step is supported",
-        ));
-    }
+    check_one_layer(config, &layout)?;
     Ok(RecurrentSpec {
         source,
         features: Features::Final,
@@ -74,4 +71,50 @@ fn read(
         head_rows: target.spec.vocabulary,
         tokens: None,
     })
+}
+
+/// Refuses several MTP layers, unless config.json says that there is one: then the first is used,
+/// as in SGLang and vLLM.
+fn check_one_layer(config: &Config<'_>, layout: &RecurrentTensorLayout) -> Result<(), EngineError> {
+    const ONE: &str = "only one MTP layer that is used for every step is supported";
+    let stored = stored_layers(config, layout);
+    match config.fields().stated_mtp_layers() {
+        Some((key, layers)) if layers > 1 => {
+            Err(config.unsupported(format!("{layers} MTP layers ({key} in config.json), one per draft step"), ONE))
+        }
+        Some((key, layers)) if stored > 1 => {
+            tracing::warn!(
+                "{}: the checkpoint has {stored} MTP layers, but {key} is {layers} in config.json: only the first is used",
+                config.folder().path().display()
+            );
+            Ok(())
+        }
+        None if stored > 1 => {
+            let key = match layout {
+                RecurrentTensorLayout::QwenMtp => "mtp_num_hidden_layers",
+                _ => "num_nextn_predict_layers",
+            };
+            Err(config.unsupported(
+                format!("{stored} MTP layers (judging by the tensors; config.json does not say how many are used)"),
+                format!("{ONE}: set {key} to 1 if the first is"),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Number of MTP layers in a checkpoint, judging by the names of its tensors.
+fn stored_layers(config: &Config<'_>, layout: &RecurrentTensorLayout) -> usize {
+    // Decoder layers of a target are MTP layers if they have a projection.
+    let (prefix, of_each) = match layout {
+        RecurrentTensorLayout::QwenMtp => ("mtp.layers.", None),
+        RecurrentTensorLayout::Mimo { .. } => ("mtp_layers.", None),
+        RecurrentTensorLayout::NextN { .. } => ("layers.", Some("eh_proj.weight")),
+        RecurrentTensorLayout::Eagle { .. } | RecurrentTensorLayout::Eagle3 { .. } => return 1,
+    };
+    let number = |name: &'_ str| {
+        let (number, rest) = name.strip_prefix(prefix)?.split_once('.')?;
+        number.parse::<usize>().ok().filter(|_| of_each.is_none_or(|tensor| tensor == rest))
+    };
+    config.tensors.all().filter_map(number).collect::<BTreeSet<_>>().len()
 }

@@ -1,3 +1,6 @@
+mod strict;
+mod warnings;
+
 use safetensors::Dtype;
 use serde_json::{Value, json};
 

@@ -12,6 +12,8 @@
 //! A new setting that no list contains usually comes with tensors that nothing reads, which
 //! [`unread`](super::unread) refuses.
 
+use serde_json::Value as Json;
+
 use super::{
     Config,
     config::malformed_config,
@@ -73,6 +75,34 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("compression_config", Neutral::Off),
 ];
 
+/// Settings that say how a target's layers differ from those of Llama. An EAGLE head has one layer
+/// of its own, whose tensors say what it is, and often a config.json that is a copy of its
+/// target's.
+const OF_TARGET_LAYERS: &[&str] = &[
+    "attention_chunk_size",
+    "attn_temperature_tuning",
+    "attention_value_scale",
+    "add_full_attention_sink_bias",
+    "add_swa_attention_sink_bias",
+    "qk_layernorm",
+    "use_mla",
+    "index_topk",
+    "linear_num_value_heads",
+    "full_attention_interval",
+    "hybrid_layer_pattern",
+    "attn_output_gate",
+    "use_mrope",
+    "no_rope_layers",
+    "no_rope_layer_interval",
+    "hc_mult",
+    "shared_expert_intermediate_size",
+    "mlp_layer_types",
+    "moe_layer_freq",
+    "router_jitter_noise",
+    "swiglu_limit",
+    "compression_config",
+];
+
 /// Settings of rotary embeddings that only some families read. Unknown ones are refused where the
 /// embedding is read ([`rope`](super::rope)).
 const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved"];
@@ -121,11 +151,38 @@ pub fn check_but_windows(config: &Config<'_>, reads: &[&str]) -> Result<(), Engi
     Ok(())
 }
 
-/// Checks the activation of feed-forward blocks, of a target or a draft.
+/// The same for EAGLE heads: settings of the target's layers are ignored with a warning, and the sections of a rotation change nothing in text.
 ///
 /// # Errors
-/// When it is not SiLU.
-pub fn check_activation(config: &Config<'_>) -> Result<(), EngineError> {
+/// As [`check`].
+pub fn check_head(config: &Config<'_>) -> Result<(), EngineError> {
+    check_but_windows(config, &[OF_TARGET_LAYERS, ROPE_SETTINGS].concat())?;
+    let fields = config.fields();
+    for name in ["rope_is_neox_style", "is_neox_style"] {
+        if fields.other.get(name).and_then(Json::as_bool) == Some(false) {
+            return Err(config.unsupported(
+                format!("{name} = false in config.json"),
+                "the rotation of neighbouring dimensions is not implemented for EAGLE heads",
+            ));
+        }
+    }
+    let ignored = SETTINGS.iter().filter(|(name, _)| OF_TARGET_LAYERS.contains(name)).filter_map(|(name, neutral)| {
+        let value = fields.other.get(*name).filter(|value| !neutral.is(value))?;
+        Some(format!("{name} = {value}"))
+    });
+    let ignored: Vec<String> = ignored.collect();
+    if !ignored.is_empty() {
+        tracing::warn!(
+            "{}: settings in config.json that are those of the target's layers are ignored for this head: {}",
+            config.folder().path().display(),
+            ignored.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Checks the activation of feed-forward blocks.
+fn check_activation(config: &Config<'_>) -> Result<(), EngineError> {
     match config.fields().hidden_act.as_deref() {
         None | Some("silu" | "swish") => Ok(()),
         Some(other) => {
