@@ -253,15 +253,17 @@ fn accept_length(
     (drafts, has_others): (Option<usize>, bool),
 ) -> Option<f64> {
     let served = || observed.served.iter().map(|one| &one.generated);
+    // Accepted drafts show that it speculates, whatever it was taken for; spectune reports rounds
+    // without speculation too.
+    if speculates == Some(false) && served().all(|one| one.accepted_drafts.unwrap_or_default() == 0) {
+        return None;
+    }
     let tokens: usize = served().map(|one| one.output_tokens).sum();
     let further = further_tokens(observed) as f64;
     // A request that ended with its first token had no round.
     let own: Option<u64> = served().filter(|one| one.output_tokens > 1).map(|one| one.rounds).sum();
     let counted = || {
-        if has_others || speculates == Some(false) {
-            return None;
-        }
-        let rounds = more(|counters| counters.rounds)?;
+        let rounds = more(|counters| counters.rounds).filter(|_| !has_others)?;
         match more(|counters| counters.accepted_drafts) {
             Some(accepted) => Some(all_rounds(rounds, accepted, further)),
             None => Some(rounds),
@@ -320,7 +322,7 @@ mod tests {
                 last_token: Duration::from_millis(60),
                 arrivals: Vec::new(),
                 rounds: own,
-                accepted_drafts: None,
+                accepted_drafts: own.map(|rounds| 99_u64.saturating_sub(rounds)),
                 proposed_drafts: None,
                 accept_histogram: Vec::new(),
                 cached_tokens: None,
@@ -337,6 +339,7 @@ mod tests {
         assert_eq!(of(100, None, (4.0, 9.0), Some(false)), None);
         // What requests report holds, whatever the server was taken for.
         assert_eq!(of(100, Some(50), (0.0, 0.0), Some(false)), Some(2.0));
+        assert_eq!(of(100, Some(99), (0.0, 0.0), Some(false)), None, "no draft was accepted");
         assert_eq!(of(100, Some(10), (0.0, 0.0), Some(true)), None, "three drafts yield four tokens");
     }
 
