@@ -151,7 +151,8 @@ pub fn check_but_windows(config: &Config<'_>, reads: &[&str]) -> Result<(), Engi
     Ok(())
 }
 
-/// The same for EAGLE heads: settings of the target's layers are ignored with a warning, and the sections of a rotation change nothing in text.
+/// The same for EAGLE heads: settings of the target's layers are ignored with a warning, and the
+/// sections of a rotation change nothing in text.
 ///
 /// # Errors
 /// As [`check`].
