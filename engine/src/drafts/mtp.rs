@@ -73,8 +73,8 @@ fn read(
     })
 }
 
-/// Refuses several MTP layers, unless config.json says that there is one: then the first is used, as
-/// in SGLang and vLLM.
+/// Refuses several MTP layers, unless config.json says that there is one: then the first is used,
+/// as in SGLang and vLLM.
 fn check_one_layer(config: &Config<'_>, layout: &RecurrentTensorLayout) -> Result<(), EngineError> {
     const ONE: &str = "only one MTP layer that is used for every step is supported";
     let stored = stored_layers(config, layout);

@@ -75,8 +75,9 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("compression_config", Neutral::Off),
 ];
 
-/// Settings that say how a target's layers differ from those of Llama. An EAGLE head has one layer of
-/// its own, whose tensors say what it is, and often a config.json that is a copy of its target's.
+/// Settings that say how a target's layers differ from those of Llama. An EAGLE head has one layer
+/// of its own, whose tensors say what it is, and often a config.json that is a copy of its
+/// target's.
 const OF_TARGET_LAYERS: &[&str] = &[
     "attention_chunk_size",
     "attn_temperature_tuning",
@@ -150,8 +151,8 @@ pub fn check_but_windows(config: &Config<'_>, reads: &[&str]) -> Result<(), Engi
     Ok(())
 }
 
-/// The same for EAGLE heads: settings of the target's layers ([`OF_TARGET_LAYERS`]) are ignored with
-/// a warning, and the sections of a rotation change nothing in text.
+/// The same for EAGLE heads: settings of the target's layers are ignored with a warning, and the
+/// sections of a rotation change nothing in text.
 ///
 /// # Errors
 /// As [`check`].
