@@ -139,7 +139,8 @@ impl Weights {
         }
     }
 
-    /// A vector of true and false of any length; `None` if it does not exist, or is of another kind.
+    /// A vector of true and false of any length; `None` if it does not exist, or is of another
+    /// kind.
     pub fn switches(&self, name: &str) -> Option<Vec<bool>> {
         let tensor = self.tensors.get(name).filter(|tensor| matches!(tensor.dtype.as_str(), "BOOL" | "U8"))?;
         (tensor.shape.len() == 1).then(|| self.bytes(tensor).iter().map(|byte| *byte != 0).collect())
