@@ -15,7 +15,7 @@ const THROUGHPUT_OF_OPEN_LOOPS: &str = "output tokens of all requests / seconds 
 const THROUGHPUT_OF_BOTH: &str = "output tokens / seconds of all requests together, prefill included, without stalls, while the whole batch runs; of open loops over the whole trial by the wall clock, stalls included; median over repeats";
 
 /// What of a closed loop counts.
-const WHOLE_BATCH: &str = "from the start of a trial until fewer requests than its batch are left, since the end of a trial says nothing about a batch and is longer with speculation, whose requests end one after the other. If less than half of the tokens arrive by then, throughput and goodput count the whole trial (counted_share in the files is 1). Latencies are those of all requests";
+const WHOLE_BATCH: &str = "from the start of a trial until fewer requests than its batch are left, since the end of a trial says nothing about a batch and is longer with speculation, whose requests end one after the other. If less than half of the tokens arrive by then, throughput and goodput count the whole trial, as they do for trials of earlier versions (counted_share in the files is 1). Latencies are those of all requests";
 
 /// The definition of the throughput under these loads.
 pub fn throughput(loads: impl IntoIterator<Item = TrialLoad>) -> &'static str {
