@@ -25,6 +25,7 @@ pub fn config() -> Value {
         "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": HIDDEN,
         "intermediate_size": INTERMEDIATE, "num_local_experts": EXPERTS, "num_experts_per_tok": EXPERTS_PER_TOKEN,
         "attention_bias": true, "sliding_window": WINDOW, "swiglu_limit": LIMIT,
+        "rms_norm_eps": 1e-6, "rope_theta": 10_000.0,
         "quantization_config": {"quant_method": "mxfp4"},
     })
 }
