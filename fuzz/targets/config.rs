@@ -11,6 +11,6 @@ fuzz_target!(|input: &[u8]| {
     let tensors = TensorHeaders::default();
     let _ = (config.derived_context_length(), config.states_context_length(), config.weights_dtype());
     let _ = (config.head_dim(), config.key_value_heads(), config.is_mla(), config.mtp_layers());
-    let _ = (config.effective_rope(), config.architecture(), config.draft_kind());
+    let _ = (config.rope(), config.architecture(), config.draft_kind());
     let _ = schemas::model::DraftHead::detect(&config, &tensors);
 });
