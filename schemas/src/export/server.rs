@@ -1,7 +1,5 @@
 //! The arguments of the servers that were measured, in the launch of the same engine.
 
-use std::fmt::Write;
-
 use super::{Form, Remarks, Tuning, words::ExportFlag};
 use crate::{
     flags::{Key, Lookup, by_name, lookup, vllm},
@@ -11,18 +9,9 @@ use crate::{
     tuned::{ServerArgument, TunedServer},
 };
 
-/// Flags of SGLang that the table or the tuned file replaces.
-const OF_THE_TABLE: &[Key] = &[
-    Key::ModelPath,
-    Key::SpeculativeAlgorithm,
-    Key::SpeculativeDraftModelPath,
-    Key::SpeculativeNumSteps,
-    Key::SpeculativeEagleTopk,
-    Key::SpeculativeNumDraftTokens,
-    Key::SpeculativeAdaptive,
-    Key::SpeculativeAdaptiveConfig,
-    Key::MaxRunningRequests,
-];
+/// Flags of SGLang that the tuned file has, beside those of the shape.
+const OF_THE_TABLE: &[Key] =
+    &[Key::ModelPath, Key::SpeculativeAlgorithm, Key::SpeculativeDraftModelPath, Key::MaxRunningRequests];
 
 /// The same of vLLM.
 const OF_THE_TABLE_IN_VLLM: &[&str] = &["model", "max-num-seqs", "speculative-config"];
@@ -79,16 +68,12 @@ pub fn vllm_name(argument: &ServerArgument) -> String {
     vllm().spelling(&name).map_or(name, |spelling| spelling.canonical.to_owned())
 }
 
-/// Arguments as lines of a command; `prefix` replaces the dashes of long flags.
-pub fn lines(arguments: &[ServerArgument], prefix: &str, separator: &str) -> String {
-    arguments.iter().fold(String::new(), |mut text, ServerArgument { flag, words }| {
-        text.push_str(separator);
-        let words = words.iter().map(|word| quoted(word));
-        let flag = flag.strip_prefix("--").map_or_else(|| flag.clone(), |name| format!("{prefix}{name}"));
-        let words: Vec<String> = Some(flag).filter(|flag| !flag.is_empty()).into_iter().chain(words).collect();
-        let _ = write!(text, "{}", words.join(" "));
-        text
-    })
+/// An argument as it is written in a command; `prefix` replaces the dashes of a long flag.
+pub fn written(argument: &ServerArgument, prefix: &str) -> String {
+    let ServerArgument { flag, words } = argument;
+    let flag = flag.strip_prefix("--").map_or_else(|| flag.clone(), |name| format!("{prefix}{name}"));
+    let words = words.iter().map(|word| quoted(word));
+    Some(flag).filter(|flag| !flag.is_empty()).into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// What is said of the measured servers' arguments.

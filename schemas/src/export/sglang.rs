@@ -84,7 +84,9 @@ fn line(tuning: &Tuning, row: &ExportRow, spelling: SglangSpelling, flags: &[Exp
     for flag in flags {
         let _ = write!(text, " \\\n  {}{}", spelling.name(flag.key), values(flag));
     }
-    text.push_str(&server::lines(&others(tuning, row), spelling.prefix, " \\\n  "));
+    for argument in others(tuning, row) {
+        let _ = write!(text, " \\\n  {}", server::written(&argument, spelling.prefix));
+    }
     text.push('\n');
     text
 }
@@ -162,9 +164,8 @@ pub fn slime(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
         }
         let _ = writeln!(text, "   {}{}", spelling.name(flag.key), values(&flag));
     }
-    text.push_str(&server::lines(&others(tuning, &row), spelling.prefix, "\n   ").replacen('\n', "", 1));
-    if !others(tuning, &row).is_empty() {
-        text.push('\n');
+    for argument in others(tuning, &row) {
+        let _ = writeln!(text, "   {}", server::written(&argument, spelling.prefix));
     }
     text.push_str(")\n");
     for (name, value) in &tuning.launch.environment {

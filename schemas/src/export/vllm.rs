@@ -86,7 +86,9 @@ pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     if !given.iter().any(|name| CAPTURE_FLAGS.contains(&name.as_str())) {
         capture(&mut text, request, schedule.as_ref().unwrap_or(&one), running, &mut remarks);
     }
-    text.push_str(&server::lines(&measured, "--", " \\\n  "));
+    for argument in &measured {
+        let _ = write!(text, " \\\n  {}", server::written(argument, "--"));
+    }
     if !launch.environment.is_empty() && tuning.server_of(Form::Vllm).is_none() {
         remarks.general.push("environment variables are left out: they are specific to the tuned engine".into());
     }
