@@ -42,7 +42,7 @@ pub use self::traced::{SimulatedRequest, SimulatedWorkload, simulate_policy};
 use self::{needs::WorkloadNeeds, play::Play};
 use crate::{
     TunerError,
-    prediction::latency::prefill::PrefillStep,
+    prediction::latency::{filling::Filling, prefill::PrefillStep},
     trials::record::{FullLoop, TrialSpread},
 };
 
@@ -179,8 +179,8 @@ pub fn rounds_behind(rounds_in_flight: usize) -> usize {
     rounds_in_flight.saturating_sub(1)
 }
 
-/// Simulates a workload. `round_ms(batch, context)` is the time in ms of a round of a padded batch
-/// at a mean context, `prefill_ms(step)` the time in ms of a step that only prefills.
+/// Simulates a workload. `round_ms(filling)` is the time in ms of a round of these requests in their
+/// graph, `prefill_ms(step)` the time in ms of a step that only prefills.
 /// Prompts are assumed to share no prefixes.
 ///
 /// # Errors
@@ -190,7 +190,7 @@ pub fn simulate(
     needs: &[Need],
     arrivals: &Arrivals,
     setup: &Setup,
-    round_ms: impl Fn(usize, f64) -> Result<f64, TunerError>,
+    round_ms: impl Fn(Filling) -> Result<f64, TunerError>,
     prefill_ms: impl Fn(&PrefillStep) -> f64,
 ) -> Result<Forecast, TunerError> {
     let impossible = |need: &&Need| need.prompt_tokens == 0 || need.output_tokens <= need.rounds;

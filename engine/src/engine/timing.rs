@@ -46,11 +46,21 @@ pub struct TimingPoint {
     /// Approximate tokens per request in the middle of the timed rounds; a prompt has at least one
     /// token.
     pub context: usize,
-    /// Number of requests. Whole rounds on a GPU run in a graph of exactly this batch, as if it
-    /// were a capture size.
+    /// Number of requests.
     pub batch: usize,
     /// The tree shape.
     pub shape: TreeShape,
+    /// Places without a request. Whole rounds on a GPU run in a graph of exactly `batch + empty`
+    /// places, as if that were a capture size; without graphs, in parts and on a CPU there are no
+    /// such places.
+    pub empty: usize,
+}
+
+impl TimingPoint {
+    /// A batch in a graph of its own size.
+    pub fn full(shape: TreeShape, batch: usize, context: usize) -> Self {
+        Self { context, batch, shape, empty: 0 }
+    }
 }
 
 /// The times of a point's rounds: at least half of the requested number. Both lists are about the
@@ -199,8 +209,8 @@ impl Engine {
         // speculation clears the prefix cache, since rounds without speculation leave no rows in
         // the draft's cache.
         order.sort_by_key(|at| {
-            let TimingPoint { context, batch, shape } = points[*at];
-            (context, batch, std::cmp::Reverse((!shape.is_off(), shape.num_draft_tokens)), shape)
+            let TimingPoint { context, batch, shape, empty } = points[*at];
+            (context, batch, std::cmp::Reverse((!shape.is_off(), shape.num_draft_tokens)), shape, empty)
         });
         let mut times = Vec::with_capacity(points.len());
         let mut before = None;
@@ -208,7 +218,7 @@ impl Engine {
             let point = points[at];
             self.scheduler.set_policy(
                 ShapePolicy::fixed(point.shape),
-                &self.timed_graphs(point.batch, run),
+                &self.timed_graphs(point.batch + point.empty, run),
                 &mut |_, _| {},
             )?;
             let prompts = self.prompts(Prompts::Timed, point, rounds);
@@ -253,11 +263,11 @@ impl Engine {
         Ok(())
     }
 
-    fn timed_graphs(&self, batch: usize, run: RoundLaunch) -> Vec<usize> {
+    fn timed_graphs(&self, places: usize, run: RoundLaunch) -> Vec<usize> {
         match run {
             RoundLaunch::InParts => self.options.graph_sizes(),
             RoundLaunch::Whole if self.options.disable_cuda_graph => Vec::new(),
-            RoundLaunch::Whole => vec![batch],
+            RoundLaunch::Whole => vec![places],
         }
     }
 
@@ -317,14 +327,14 @@ impl Engine {
     }
 
     fn check_point(&self, point: TimingPoint, rounds: usize) -> Result<(), EngineError> {
-        let TimingPoint { context, batch, shape } = point;
+        let TimingPoint { context, batch, shape, empty } = point;
         let wrong =
             |reason: String| Err(EngineError::Configuration(format!("timing ({shape}) at batch {batch}: {reason}")));
         let largest = self.max_running_requests();
         if rounds == 0 || batch == 0 {
             return wrong("at least one request and one round are needed".into());
         }
-        if batch > largest {
+        if batch.saturating_add(empty) > largest {
             return wrong(format!("larger than --max-running-requests {largest}: raise it"));
         }
         let needed = self.prompt_length(context, rounds) + self.new_tokens(batch, rounds);
@@ -339,7 +349,7 @@ impl Engine {
     }
 
     fn no_room(&self, point: TimingPoint) -> EngineError {
-        let TimingPoint { context, batch, shape } = point;
+        let TimingPoint { context, batch, shape, .. } = point;
         EngineError::Configuration(format!(
             "timing ({shape}): {batch} requests of {context} tokens together do not fit the KV cache ({} pages of {} \
              tokens): raise --mem-fraction-static, or time a smaller batch or context",

@@ -134,7 +134,7 @@ fn predict(trainer: &mut Trainer<'_>, comparisons: &mut [HeadComparison], watch:
         trainer.texts.iter().flatten().map(|text| text.prompt_tokens + text.output_tokens() / 2).collect();
     // Halfway through the answer, as the average round of a text.
     let context = texts.iter().sum::<usize>() / texts.len().max(1);
-    let point = TimingPoint { context, batch, shape: trainer.request.file.shape() };
+    let point = TimingPoint::full(trainer.request.file.shape(), batch, context);
     let start = trainer.work.start();
     let timed = trainer.engines.with(&start).and_then(|engine| Ok(engine.time_rounds(&[point], TIMED_ROUNDS)?));
     match timed {

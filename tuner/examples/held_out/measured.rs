@@ -62,7 +62,7 @@ impl Timed {
     pub fn new(times: &RoundTimes, at_s: f64) -> Self {
         // Rounded to tenths of µs, the resolution of the clocks.
         let ms = |duration: Duration| (duration.as_secs_f64() * 1e7).round() / 1e4;
-        let TimingPoint { shape, batch, context: requested } = times.point;
+        let TimingPoint { shape, batch, context: requested, .. } = times.point;
         Self {
             shape,
             batch,
@@ -76,12 +76,12 @@ impl Timed {
 
     /// The point as requested, with the requested context.
     pub fn requested(&self) -> TimingPoint {
-        TimingPoint { context: self.requested, batch: self.batch, shape: self.shape }
+        TimingPoint::full(self.shape, self.batch, self.requested)
     }
 
     /// The sample to which a model is fitted.
     pub fn sample(&self) -> TimedSample {
-        TimedSample { point: self.point(), ms: self.wall_ms.clone() }
+        TimedSample::full(self.point(), self.wall_ms.clone())
     }
 
     pub fn point(&self) -> Point {

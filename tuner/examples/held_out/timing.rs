@@ -109,11 +109,9 @@ fn hold_out(seed: u64, shapes: &[TreeShape], fitted: &BTreeSet<TimingPoint>, any
     let mut random = StdRng::seed_from_u64(seed);
     let mut held_out: Vec<TimingPoint> = Vec::new();
     while held_out.len() < HELD_OUT {
-        let point = TimingPoint {
-            context: CONTEXTS[random.random_range(0..CONTEXTS.len())],
-            batch: if any { random.random_range(1..=64) } else { BATCHES[random.random_range(0..BATCHES.len())] },
-            shape: shapes[random.random_range(0..shapes.len())],
-        };
+        let context = CONTEXTS[random.random_range(0..CONTEXTS.len())];
+        let batch = if any { random.random_range(1..=64) } else { BATCHES[random.random_range(0..BATCHES.len())] };
+        let point = TimingPoint::full(shapes[random.random_range(0..shapes.len())], batch, context);
         if !fitted.contains(&point) && !held_out.contains(&point) {
             held_out.push(point);
         }

@@ -84,6 +84,8 @@ pub struct ComparedRounds {
     pub shape: TreeShape,
     /// The padded batch.
     pub batch: usize,
+    /// Mean number of its requests.
+    pub requests: f64,
     /// Their mean context.
     pub context: f64,
     /// Number of timed rounds.
@@ -201,11 +203,13 @@ pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &StepTimes) -> Result<
     let seconds = |figures: &Figures| load.done_s(&figures.ends_s).unwrap_or(figures.elapsed_s);
     // Rounds that were only counted have no time to compare.
     let rounds = figures.rounds.iter().filter(|group| group.timed > 0).map(|group| {
-        let simulated = times.shape(group.shape, group.batch, group.context)?;
+        let rows = group.shape.verified_rows(group.batch);
+        let simulated = times.round(group.shape, group.filling(), rows, 0)?;
         Ok(ComparedRounds {
             shape: group.shape,
             batch: group.batch,
-            context: group.context,
+            requests: group.filling().requests,
+            context: group.filling().context,
             timed: group.timed,
             ms: [group.ms, simulated],
         })
@@ -249,7 +253,7 @@ mod tests {
             ..Rollout::default()
         };
         let shape = TreeShape::chain(1);
-        let round = RoundGroup { shape, batch: 1, rounds: 9, context: 8.0, timed: 9, ms: 2.0 };
+        let round = RoundGroup { shape, batch: 1, rounds: 9, context: 8.0, requests: 1.0, timed: 9, ms: 2.0 };
         MeasuredRun {
             format: FORMAT,
             simulated_acceptance: true,

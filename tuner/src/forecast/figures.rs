@@ -5,6 +5,7 @@ use schemas::{sweep::LARGEST, tree::TreeShape};
 use serde::{Deserialize, Serialize};
 
 use super::Forecast;
+use crate::prediction::latency::filling::Filling;
 
 /// The figures of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,11 +42,25 @@ pub struct RoundGroup {
     pub rounds: u64,
     /// Mean number of tokens of a slot in the cache, padding included; 0 if it is not known.
     pub context: f64,
+    /// Mean number of requests; 0 if it is not known, in figures of earlier versions.
+    #[serde(default)]
+    pub requests: f64,
     /// Mean time of those rounds that were timed, in ms: from the end of the round before to its
     /// own.
     pub ms: f64,
     /// Number of rounds that were timed; a round after a prefill is not.
     pub timed: u64,
+}
+
+impl RoundGroup {
+    /// Its requests in their graph, as a mean; a full graph if their number is not known.
+    pub fn filling(&self) -> Filling {
+        let places = self.batch;
+        match self.requests > 0.0 {
+            true => Filling { places, requests: self.requests, context: self.context * places as f64 / self.requests },
+            false => Filling::full(places, self.context),
+        }
+    }
 }
 
 impl Figures {
@@ -57,7 +72,8 @@ impl Figures {
         let impossible = |group: &&RoundGroup| {
             let timed = group.timed == 0 || group.ms > 0.0 && group.ms.is_finite();
             let within = group.batch <= LARGEST && group.shape.num_draft_tokens <= TreeShape::LARGEST;
-            !(timed && within && group.context >= 0.0)
+            let filled = (0.0..=group.batch as f64).contains(&group.requests);
+            !(timed && within && filled && group.context >= 0.0)
         };
         let wrong = self.rounds.iter().find(impossible).map(|RoundGroup { shape, batch, context, ms, .. }| {
             format!("rounds of a batch of {batch} with {shape} at {context} tokens in {ms} ms are impossible")
@@ -70,7 +86,8 @@ impl Figures {
         let mut rounds: Vec<RoundGroup> = Vec::new();
         for stretch in &forecast.stretches {
             let batch = engine::options::padded(capture_sizes, stretch.batch);
-            add(&mut rounds, stretch.shape, batch, stretch.rounds, Some(stretch.ms), 0.0);
+            let filling = Filling { places: batch, requests: stretch.batch as f64, context: 0.0 };
+            add(&mut rounds, stretch.shape, filling, stretch.rounds, Some(stretch.ms));
         }
         finish(&mut rounds);
         Self {
@@ -87,16 +104,18 @@ impl Figures {
     }
 }
 
-/// Adds rounds to their group, as sums: `ms` is the time of all of them together, if they were
-/// timed, and `context` the sum of their contexts.
-pub fn add(groups: &mut Vec<RoundGroup>, shape: TreeShape, batch: usize, rounds: u64, ms: Option<f64>, context: f64) {
+/// Adds equal rounds to their group, as sums; `ms` is the time of all of them together, if they
+/// were timed.
+pub fn add(groups: &mut Vec<RoundGroup>, shape: TreeShape, filling: Filling, rounds: u64, ms: Option<f64>) {
+    let batch = filling.places;
     let at = groups.iter().position(|group| (group.shape, group.batch) == (shape, batch)).unwrap_or_else(|| {
-        groups.push(RoundGroup { shape, batch, rounds: 0, context: 0.0, ms: 0.0, timed: 0 });
+        groups.push(RoundGroup { shape, batch, rounds: 0, context: 0.0, requests: 0.0, ms: 0.0, timed: 0 });
         groups.len() - 1
     });
     let group = &mut groups[at];
     group.rounds += rounds;
-    group.context += context;
+    group.context += rounds as f64 * filling.tokens_per_place();
+    group.requests += rounds as f64 * filling.requests;
     if let Some(ms) = ms {
         group.ms += ms;
         group.timed += rounds;
@@ -106,7 +125,9 @@ pub fn add(groups: &mut Vec<RoundGroup>, shape: TreeShape, batch: usize, rounds:
 /// Turns the sums of [`add`] into means, sorted by shape and batch.
 pub fn finish(groups: &mut [RoundGroup]) {
     for group in &mut *groups {
-        group.context /= group.rounds.max(1) as f64;
+        let rounds = group.rounds.max(1) as f64;
+        group.context /= rounds;
+        group.requests /= rounds;
         group.ms /= group.timed.max(1) as f64;
     }
     groups.sort_unstable_by_key(|group| (group.shape, group.batch));

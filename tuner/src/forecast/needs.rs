@@ -6,14 +6,17 @@ use super::{
     Need,
     play::{Course, NextRound, Ran, RequestProgress},
 };
-use crate::{TunerError, prediction::latency::prefill::PrefillStep};
+use crate::{
+    TunerError,
+    prediction::latency::{filling::Filling, prefill::PrefillStep},
+};
 
 /// Requests with one tree for all rounds.
 pub struct WorkloadNeeds<'a> {
     /// The requests.
     pub needs: &'a [Need],
-    /// Time in ms of a round of a padded batch at a mean context.
-    pub round_ms: &'a dyn Fn(usize, f64) -> Result<f64, TunerError>,
+    /// Time in ms of a round of these requests in their graph.
+    pub round_ms: &'a dyn Fn(Filling) -> Result<f64, TunerError>,
     /// Time in ms of a step that only prefills.
     pub prefill_ms: &'a dyn Fn(&PrefillStep) -> f64,
 }
@@ -47,7 +50,7 @@ impl Course for WorkloadNeeds<'_> {
     }
 
     fn round(&mut self, step: &NextRound<'_>) -> Result<Ran, TunerError> {
-        let ms = (self.round_ms)(step.padded, step.context)?;
+        let ms = (self.round_ms)(step.filling)?;
         let batch = step.members.len() + step.riders.len();
         // The tree and the tokens of single rounds are unknown here.
         let (riders, tokens) = (step.riders.len(), vec![0; step.members.len()]);

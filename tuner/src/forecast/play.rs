@@ -8,7 +8,7 @@ use schemas::tree::TreeShape;
 use super::{Arrivals, Forecast, Setup, Stretch, memory::Occupancy};
 use crate::{
     TunerError,
-    prediction::latency::prefill::PrefillStep,
+    prediction::latency::{filling::Filling, prefill::PrefillStep},
     trials::record::{FullLoop, TrialSpread},
 };
 
@@ -76,10 +76,8 @@ pub struct NextRound<'a> {
     pub members: &'a [Member],
     /// Requests that have ended, which the host does not know yet: their slots run.
     pub riders: &'a [Member],
-    /// The batch, padded to the next capture size.
-    pub padded: usize,
-    /// Tokens in the cache, all slots together / `padded`.
-    pub context: f64,
+    /// All slots in the graph of the next capture size.
+    pub filling: Filling,
     /// Requests whose prompts are prefilled in the same step.
     pub prefilling: usize,
     /// Those of them whose prompts end in this step.
@@ -412,17 +410,16 @@ impl<'a, C: Course> Play<'a, C> {
             return Ok(());
         }
         let tokens: f64 = members.iter().chain(&riders).map(|one| one.context).sum();
-        let padded = padded(&self.setup.capture_sizes, batch);
+        let places = padded(&self.setup.capture_sizes, batch);
         let ran = self.course.round(&NextRound {
             members: &members,
             riders: &riders,
-            padded,
-            context: tokens / padded as f64,
+            filling: Filling { places, requests: batch as f64, context: tokens / batch as f64 },
             prefilling: read.prompts,
             completing: self.running.iter().filter(|one| one.unread == 0 && !self.decodes(one)).count(),
             prefilled: read.tokens,
         })?;
-        let milliseconds = checked(ran.ms, || format!("a round of {padded}"))?;
+        let milliseconds = checked(ran.ms, || format!("a round of {places}"))?;
         self.note(&ran);
         self.now_ms += milliseconds;
         let mut yields = members.iter().zip(&ran.tokens);

@@ -14,6 +14,8 @@ pub mod vllm;
 use engine::replay::trace::Nodes;
 use schemas::tree::TreeShape;
 
+use crate::prediction::latency::filling::Filling;
+
 /// What a policy sees before a round.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
@@ -32,6 +34,13 @@ pub struct View<'a> {
     pub completing: usize,
     /// Tokens of these prompts.
     pub prefilled: usize,
+}
+
+impl View<'_> {
+    /// Its slots in their graph.
+    pub fn filling(&self) -> Filling {
+        Filling { places: self.padded, requests: self.batch as f64, context: self.context }
+    }
 }
 
 /// What a round runs.

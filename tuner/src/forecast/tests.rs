@@ -12,8 +12,9 @@ use crate::{
     prediction::{
         capture::{CaptureLimits, Demand, optimize},
         latency::{
-            LatencyMachine, Point, PrefillKind, RoundClock, RoundModel, TimedSample,
+            LatencyMachine, PrefillKind, RoundClock, RoundModel, TimedSample,
             design::{DesignSpace, design},
+            filling::Filling,
             prefill::{PrefillModel, PrefillStep},
         },
     },
@@ -48,7 +49,7 @@ fn closed(batch_size: usize) -> Arrivals {
 /// A round takes 10 ms plus 1 ms per request; a prefill step 5 ms plus 1 ms per ten tokens.
 fn play(needs: &[Need], arrivals: &Arrivals, setup: &Setup) -> Forecast {
     let prefill = |step: &PrefillStep| 5.0 + step.tokens as f64 / 10.0;
-    simulate(needs, arrivals, setup, |batch, _| Ok(10.0 + batch as f64), prefill).expect("it can be played")
+    simulate(needs, arrivals, setup, |filling| Ok(10.0 + filling.places as f64), prefill).expect("it can be played")
 }
 
 fn close(one: f64, other: f64) {
@@ -98,7 +99,7 @@ fn a_small_cache_retracts_the_youngest_and_every_request_ends() {
     // is expected of them.
     assert!(few.batches.len() > 3, "{:?}", few.batches);
     let refused =
-        simulate(&needs, &closed(8), &memory(100), |_, _| Ok(1.0), |_| 1.0).expect_err("it does not fit alone");
+        simulate(&needs, &closed(8), &memory(100), |_| Ok(1.0), |_| 1.0).expect_err("it does not fit alone");
     assert!(refused.to_string().contains("102 tokens of a KV cache of 100"), "{refused}");
 }
 
@@ -137,7 +138,7 @@ fn the_steps_of_a_prompt_know_what_was_read_before() {
         1.0
     };
     let setup = Setup { prefill_budget: 100, prefill_chunk: 60, ..setup() };
-    simulate(&[need(90, 3, 2), need(30, 2, 1)], &closed(2), &setup, |_, _| Ok(1.0), prefill).expect("it is played");
+    simulate(&[need(90, 3, 2), need(30, 2, 1)], &closed(2), &setup, |_| Ok(1.0), prefill).expect("it is played");
     let step = |tokens, prompts, pairs| PrefillStep { tokens, prompts, pairs };
     // 60 and 30 tokens, then 30 after 60.
     let expected = [step(90, 2, 60 * 61 / 2 + 30 * 31 / 2), step(30, 1, 30 * 60 + 30 * 31 / 2)];
@@ -148,12 +149,12 @@ fn the_steps_of_a_prompt_know_what_was_read_before() {
 fn rounds_are_padded_and_know_the_mean_context() {
     let setup = Setup { capture_sizes: vec![1, 4], ..setup() };
     let seen = std::cell::RefCell::new(Vec::new());
-    let round = |batch, context| {
-        seen.borrow_mut().push((batch, context));
+    let round = |Filling { places, requests, context }| {
+        seen.borrow_mut().push((places, requests, context));
         Ok(10.0)
     };
     simulate(&[need(100, 5, 2), need(200, 2, 1)], &closed(2), &setup, round, |_| 1.0).expect("it can be played");
-    assert_eq!(*seen.borrow(), [(4, 75.0), (1, 102.0)]);
+    assert_eq!(*seen.borrow(), [(4, 2.0, 150.0), (1, 1.0, 102.0)]);
 }
 
 #[test]
@@ -210,7 +211,7 @@ fn open_arrivals_wait_for_no_request() {
 #[test]
 fn what_cannot_be_played_is_an_error() {
     let refused = |needs: &[Need], arrivals: &Arrivals, setup: &Setup, expected: &str| {
-        let error = simulate(needs, arrivals, setup, |_, _| Ok(1.0), |_| 1.0).expect_err("it is refused").to_string();
+        let error = simulate(needs, arrivals, setup, |_| Ok(1.0), |_| 1.0).expect_err("it is refused").to_string();
         assert!(error.contains(expected), "{error}");
     };
     let one = [need(5, 3, 2)];
@@ -225,9 +226,9 @@ fn what_cannot_be_played_is_an_error() {
         refused(&one, &Arrivals::Open { at_ms }, &setup(), "arrival times");
     }
     refused(&[one[0]; 2], &Arrivals::Open { at_ms: vec![2.0, 1.0] }, &setup(), "ascending");
-    let error = simulate(&one, &closed(1), &setup(), |_, _| Ok(f64::NAN), |_| 1.0).expect_err("no time");
+    let error = simulate(&one, &closed(1), &setup(), |_| Ok(f64::NAN), |_| 1.0).expect_err("no time");
     assert!(error.to_string().contains("NaN"), "{error}");
-    let extrapolated = |_, _| Err(TunerError::Configuration("extrapolated".into()));
+    let extrapolated = |_| Err(TunerError::Configuration("extrapolated".into()));
     assert!(simulate(&one, &closed(1), &setup(), extrapolated, |_| 1.0).is_err());
 }
 
@@ -339,8 +340,8 @@ fn timed_rounds_lead_to_a_forecast_and_to_capture_sizes() {
     let prefill: Vec<PrefillTime> = times.iter().filter_map(|one| one.prefill).collect();
     let prefill = PrefillModel::fit(&prefill).expect("it fits");
     let setup = Setup { capture_sizes: vec![1, 2, 4], max_running_requests: 4, ..setup() };
-    let round_ms = |batch, context| {
-        let predicted = model.predict(&Point { shape, batch, context });
+    let round_ms = |filling| {
+        let predicted = model.predict(&model.full_point(shape, filling));
         match predicted.kind {
             PrefillKind::Interpolated => Ok(predicted.ms),
             PrefillKind::Extrapolated(beyond) => Err(TunerError::Configuration(format!("{beyond:?}"))),
@@ -351,7 +352,7 @@ fn timed_rounds_lead_to_a_forecast_and_to_capture_sizes() {
     assert!(forecast.elapsed_s > forecast.prefill_s && forecast.prefill_s > 0.0, "{forecast:?}");
     assert_eq!(forecast.output_tokens, 66);
     assert!(forecast.batches.len() == 3 && forecast.batches[2] > 0, "{forecast:?}");
-    let demand = Demand::new(&forecast.batches, 4, |batch| round_ms(batch, 30.0)).expect("it is one");
+    let demand = Demand::new(&forecast.batches, 4, |batch| round_ms(Filling::full(batch, 30.0))).expect("it is one");
     let lists = optimize(&demand, &CaptureLimits { graphs: 3, memory: None }).expect("it is possible");
     assert!(lists.iter().all(|list| list.sizes.last() == Some(&4) && list.expected_ms > 0.0));
     let far = simulate(&[need(4000, 21, 10)], &closed(1), &setup, round_ms, |step| prefill.step(step));

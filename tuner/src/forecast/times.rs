@@ -10,7 +10,8 @@ use crate::{
     TunerError,
     files::atomic_file,
     prediction::latency::{
-        Point, RoundModel,
+        RoundModel,
+        filling::Filling,
         prefill::{PrefillModel, PrefillStep},
     },
 };
@@ -178,25 +179,25 @@ impl StepTimes {
         if let Self::Sum(costs) = self { Some(costs) } else { None }
     }
 
-    /// A round in ms: `rows` verified rows of a padded batch at a mean context, and `prefilled`
-    /// prompt tokens in the same pass. Fitted times know only the rows of shapes.
+    /// A round in ms: `rows` verified rows of these requests in their graph, and `prefilled` prompt
+    /// tokens in the same pass. Fitted times know only the rows of shapes.
     ///
     /// # Errors
     /// When the time of this number of rows is unknown.
     pub fn round(
         &self,
         shape: TreeShape,
-        batch: usize,
+        filling: Filling,
         rows: usize,
-        context: f64,
         prefilled: usize,
     ) -> Result<f64, TunerError> {
+        let batch = filling.places;
         match self {
-            Self::Sum(costs) => Ok(costs.round(shape, batch, rows, context, prefilled)),
+            Self::Sum(costs) => Ok(costs.round(shape, batch, rows, filling.tokens_per_place(), prefilled)),
             Self::Fitted(times) if rows == shape.verified_rows(batch) => {
                 // In the pass of the round, so without the fixed cost of a prefill step.
                 let prompt = prefilled as f64 * times.prefill.token_ms;
-                Ok(times.model.as_ref().map_or(f64::NAN, |model| model.ms(&Point { shape, batch, context })) + prompt)
+                Ok(times.model.as_ref().map_or(f64::NAN, |model| model.filled_ms(shape, filling)) + prompt)
             }
             Self::Fitted(_) => Err(TunerError::Configuration(format!(
                 "the time of {rows} rows at batch {batch} is unknown: the fitted times are those of whole trees"
@@ -204,12 +205,12 @@ impl StepTimes {
         }
     }
 
-    /// A round of a shape in ms.
+    /// A round of a shape in ms, in a full graph.
     ///
     /// # Errors
     /// As [`round`](Self::round).
     pub fn shape(&self, shape: TreeShape, batch: usize, context: f64) -> Result<f64, TunerError> {
-        self.round(shape, batch, shape.verified_rows(batch), context, 0)
+        self.round(shape, Filling::full(batch, context), shape.verified_rows(batch), 0)
     }
 
     /// A step that only prefills, in ms; `speculates` is whether the draft reads prompts too.
@@ -240,13 +241,13 @@ mod tests {
     use engine::spec::ModelCost;
 
     use super::*;
-    use crate::prediction::latency::{LatencyMachine, TimedSample};
+    use crate::prediction::latency::{LatencyMachine, Point, TimedSample};
 
     #[test]
     fn fitted_times_are_read_as_they_were_written_and_know_whole_trees_only() {
         let machine = LatencyMachine { cost: ModelCost::default(), bandwidth: 1e12, few_rows: 32 };
         let point = Point { shape: TreeShape::chain(2), batch: 4, context: 100.0 };
-        let model = RoundModel::fit(machine, &[TimedSample { point, ms: vec![7.0; 4] }]).expect("it fits");
+        let model = RoundModel::fit(machine, &[TimedSample::full(point, vec![7.0; 4])]).expect("it fits");
         let prefill = [(2.0, 0.5), (1.0, 0.25)].map(|(step_ms, token_ms)| PrefillModel {
             step_ms,
             token_ms,
@@ -264,7 +265,7 @@ mod tests {
         assert!((ms(&read) - 7.0).abs() < 0.05 && (ms(&read) - ms(&own)).abs() < 1e-9, "{}", ms(&read));
         let step = PrefillStep { tokens: 10, prompts: 2, pairs: 55 };
         assert!((read.prefill(&step, true) - 10.0).abs() < 1e-9 && (read.prefill(&step, false) - 6.5).abs() < 1e-9);
-        assert!(read.round(point.shape, 4, 7, 100.0, 0).is_err());
+        assert!(read.round(point.shape, Filling::full(4, 100.0), 7, 0).is_err());
         let caveat = |batches, contexts| read.caveat(&SimulatedPlaces { batches, contexts, rows: 9.0 });
         assert_eq!(caveat([3, 6], [90, 150]), None);
         let found = caveat([1, 64], [90, 1000]).expect("both are far away");

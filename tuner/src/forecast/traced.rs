@@ -14,7 +14,10 @@ use super::{
     policy::{Policy, RoundChoice, View, likeliest::likeliest_by_score},
     times::StepTimes,
 };
-use crate::{TunerError, prediction::latency::prefill::PrefillStep};
+use crate::{
+    TunerError,
+    prediction::latency::{filling::Filling, prefill::PrefillStep},
+};
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,8 +217,8 @@ impl Course for Traced<'_> {
             RoundChoice::Shape(shape) => shape.verified_rows(view.padded),
             RoundChoice::Rows { .. } => rows.max(view.padded),
         };
-        let context = tokens / view.padded as f64;
-        let ms = self.simulation.times.round(shape, view.padded, padded_rows, context, step.prefilled)?;
+        let filling = Filling { places: view.padded, requests: view.batch as f64, context: tokens / view.batch as f64 };
+        let ms = self.simulation.times.round(shape, filling, padded_rows, step.prefilled)?;
         let left = |member: &Member| self.simulation.jobs[member.request].output_tokens - 1 - member.progress.tokens;
         let mut yields = members.iter().zip(&accepted).peekable();
         // Members that do not take part receive nothing.

@@ -11,7 +11,7 @@ use crate::{
     TunerError,
     prediction::{
         guide::{AcceptanceTable, RoundsByBatch},
-        latency::Point,
+        latency::filling::Filling,
     },
     preparation::Ready,
     trials::configuration::TrialLoad,
@@ -41,7 +41,10 @@ pub fn all(
         let of = |shape: &TreeShape| {
             let whole = acceptance.length(*shape)?;
             let own = load.contexts().and(replayed).and_then(|replayed| replayed.length_over(*shape, &places));
-            let round_ms = |batch| timed.model.ms(&Point { shape: *shape, batch: padded(&graphs, batch), context });
+            let round_ms = |batch| {
+                let filling = Filling { places: padded(&graphs, batch), requests: batch as f64, context };
+                timed.model.filled_ms(*shape, filling)
+            };
             Some(RoundsByBatch {
                 contexts: load.contexts(),
                 shape: *shape,

@@ -84,7 +84,7 @@ fn predict(
             Arrivals::Open { at_ms: at.iter().map(|at| at.as_secs_f64() * 1e3).collect() }
         }
     };
-    let round_ms = |batch: usize, context: f64| Ok(timed.model.ms(&Point { shape, batch, context }));
+    let round_ms = |filling| Ok(timed.model.filled_ms(shape, filling));
     let prefill = timed.prefill.for_shape(shape);
     let forecast = simulate(needs, &arrivals, &setup, round_ms, |step| prefill.step(step))?;
     let context = context::mean_halfway(needs.iter().map(|need| (need.prompt_tokens, need.output_tokens)));
@@ -167,7 +167,7 @@ mod tests {
         let shapes = [TreeShape::OFF, TreeShape::chain(1), TreeShape::chain(3)];
         let points = shapes.iter().flat_map(|shape| [1, 2].map(|batch| (*shape, batch)));
         let points = points.flat_map(|(shape, batch)| [16.0, 64.0].map(|context| Point { shape, batch, context }));
-        let samples: Vec<TimedSample> = points.map(|point| TimedSample { point, ms: vec![2.0; 3] }).collect();
+        let samples: Vec<TimedSample> = points.map(|point| TimedSample::full(point, vec![2.0; 3])).collect();
         let machine = LatencyMachine::from_engine(&engine).expect("the CPU is measured");
         let model = RoundModel::fit(machine, &samples).expect("it fits");
         let read = |draft, tokens, milliseconds| PrefillTime {

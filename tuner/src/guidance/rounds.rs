@@ -18,6 +18,7 @@ use crate::{
         latency::{
             LatencyError, LatencyMachine, Point, RoundClock, RoundModel, TimedSample,
             design::{self, MOST_POINTS},
+            filling::partly_filled,
             prefill::PrefillModels,
         },
     },
@@ -56,7 +57,8 @@ pub fn time(context: &mut SweepContext<'_>, acceptance: &AcceptanceTable) -> Res
     let begin = Instant::now();
     let design = design::design(&space, MOST_POINTS);
     let (few, others) = design.split_at(FEWEST_POINTS.min(design.len()));
-    let points = in_order(few);
+    let empty_places = if graphs.is_empty() { Vec::new() } else { partly_filled(few) };
+    let points = in_order(&[few, &empty_places].concat());
     progress.preparing("rounds of a designed set of shapes, timed", points.len());
     let Some(mut times) = time_points(engine, &points, interrupted, *progress)? else { return Ok(None) };
     let machine = LatencyMachine::from_engine(engine)?;
@@ -169,7 +171,9 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[TimedSample]) 
     let parameter =
         |name: &str, value: f64, unit: &str| FittedParameter { name: name.into(), value, unit: unit.into() };
     let validated = model.cross_validation();
-    let points = samples.iter().enumerate().map(|(at, sample)| {
+    // Left out one by one were those of full graphs.
+    let full = samples.iter().filter(|sample| sample.empty == 0);
+    let points = full.enumerate().map(|(at, sample)| {
         let left_out = validated.and_then(|validated| validated.left_out_ms.get(at).copied());
         TimedPoint {
             shape: sample.point.shape,
@@ -192,6 +196,7 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[TimedSample]) 
             parameter("attention over it", parameters.attention_gb_per_s, "GB/s"),
             parameter("the draft's share of the target's speed", parameters.draft_efficiency, ""),
             parameter("rows of a tile", parameters.tile_rows as f64, "rows"),
+            parameter("a place without a request, as a share of a place's attention", model.empty_place(), ""),
             parameter("fixed cost of a prefill step", prefill.both.step_ms * 1e3, "µs"),
             parameter("prefill of a token", prefill.both.token_ms * 1e3, "µs"),
             parameter("prefill of a prompt", prefill.both.prompt_ms * 1e3, "µs"),

@@ -14,6 +14,7 @@ use crate::{
     prediction::latency::{
         LatencyError, LatencyMachine, RoundClock, RoundModel, TimedSample,
         design::{self, DesignSpace},
+        filling::partly_filled,
         prefill::PrefillModels,
     },
 };
@@ -26,8 +27,8 @@ const PREFILLS: usize = 3;
 const SHORTEST: usize = 16;
 const LONGER: usize = 4;
 
-/// Times at most `points` points of a space, and fits models to them. `progress` receives the
-/// number of timed points and of all.
+/// Times at most `points` points of a space, and a few partly filled graphs beside them, and fits
+/// models to them. `progress` receives the number of timed points and of all.
 ///
 /// # Errors
 /// When a point does not fit the engine, the device fails, or the times allow no fit.
@@ -47,6 +48,9 @@ pub fn run(
         cache_tokens: Some(capacity.pages * capacity.page_size),
     };
     let mut design = design::design(&space, points.max(1));
+    if engine.capture_time().is_some() {
+        design.extend(partly_filled(&design));
+    }
     // Points of one batch and context share their prompts.
     design.sort_unstable();
     let mut times = Vec::new();

@@ -23,6 +23,7 @@ use crate::{
         plan::SimulatedRow,
         rounds_behind,
     },
+    prediction::latency::filling::Filling,
 };
 
 /// A load to run.
@@ -274,9 +275,12 @@ impl<'a> PlayedRun<'a> {
         let alone = after.ran.len() == 1 && !prefilled;
         for ran in &after.ran {
             let ms = self.last_round.filter(|_| alone).map(|last| (now - last).as_secs_f64() * 1e3);
-            let batch = padded(&engine.options().graph_sizes(), ran.batch);
-            let context = ran.tokens as f64 / batch as f64;
-            figures::add(&mut self.rounds, ran.shape, batch, 1, ms, context);
+            let filling = Filling {
+                places: padded(&engine.options().graph_sizes(), ran.batch),
+                requests: ran.batch as f64,
+                context: ran.tokens as f64 / ran.batch.max(1) as f64,
+            };
+            figures::add(&mut self.rounds, ran.shape, filling, 1, ms);
             self.last_round = Some(now);
         }
         if prefilled {

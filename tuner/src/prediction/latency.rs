@@ -11,6 +11,7 @@ mod cross_validation;
 mod descent;
 pub mod design;
 mod file;
+pub mod filling;
 mod fit;
 pub mod physics;
 pub mod prefill;
@@ -67,6 +68,9 @@ pub struct RoundModel {
     parameters: PhysicsParameters,
     residuals: Residuals,
     ranges: Vec<Range>,
+    /// Share of a place's attention that a place without a request costs ([`filling`]).
+    #[serde(default)]
+    empty_place: f64,
     /// Leave-one-out errors of the predictions; `None` below three points.
     cross_validation: Option<CrossValidation>,
 }
@@ -141,27 +145,32 @@ pub enum LatencyError {
 }
 
 impl RoundModel {
-    /// Fits a model to timed points. Equal points result in an equal model.
+    /// Fits a model to timed points. Equal points result in an equal model. Rounds in partly filled
+    /// graphs tell only what an empty place costs.
     ///
     /// # Errors
     /// Without points, with non-positive times or contexts, or with invalid shapes.
     pub fn fit(machine: LatencyMachine, samples: &[TimedSample]) -> Result<Self, LatencyError> {
         machine.check()?;
-        let measured = sample::summaries(samples)?;
+        let (full, partly_filled): (Vec<_>, Vec<_>) = samples.iter().partition(|sample| sample.empty == 0);
+        let measured = sample::summaries(&full)?;
         let physical = Physical::fit(&machine, &measured)?;
         // Refits start from the fitted parameters, so leaving each point out once stays cheap.
         let left_out = cross_validation::refits(&physical, &measured)?;
         let mut residuals =
             Residuals::new(&physical, &measured, ResidualStrength::from_physical(&physical, &measured))?;
         let cross_validation = cross_validation::validate(&measured, &left_out, &mut residuals)?;
-        Ok(Self {
+        let mut model = Self {
             format: FORMAT,
             machine,
             parameters: physical.parameters,
             residuals,
             ranges: sample::ranges(&measured),
+            empty_place: 0.0,
             cross_validation,
-        })
+        };
+        model.fit_empty_place(&partly_filled);
+        Ok(model)
     }
 
     /// The time of a round, its uncertainty, and whether it is inside the measured range.

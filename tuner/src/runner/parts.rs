@@ -39,7 +39,7 @@ pub fn time(
     }
     // The rounds before and after the timed ones need room too.
     let room = engine.capacity().context_length.saturating_sub(shape.num_draft_tokens + 2 * ROUNDS);
-    let point = TimingPoint { context: context.min(room).max(1), batch, shape };
+    let point = TimingPoint::full(shape, batch, context.min(room).max(1));
     let times = engine.time_parts(&[point], ROUNDS)?;
     Ok(times.into_iter().next().and_then(|times| {
         let part = |of: PartOfRound| spread(&times.device, of);

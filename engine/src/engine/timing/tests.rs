@@ -18,7 +18,7 @@ fn engine(device: DeviceChoice, options: EngineOptions) -> Engine {
 }
 
 fn point(shape: &str, batch: usize, context: usize) -> TimingPoint {
-    TimingPoint { context, batch, shape: shape.parse().expect("a shape") }
+    TimingPoint::full(shape.parse().expect("a shape"), batch, context)
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn candidates(space: &DesignSpace) -> Vec<TimingPoint> {
         for batch in &batches {
             let tokens = |shape: &TreeShape| batch.saturating_mul(context.saturating_add(shape.num_draft_tokens));
             let fits = |shape: &&TreeShape| space.cache_tokens.is_none_or(|limit| tokens(shape) <= limit);
-            let point = |shape: &TreeShape| TimingPoint { context: *context, batch: *batch, shape: *shape };
+            let point = |shape: &TreeShape| TimingPoint::full(*shape, *batch, *context);
             points.extend(shapes.iter().filter(fits).map(point));
         }
     }
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(points, design(&space(), 30));
         let has = |shape: &str, batch, context| {
             let shape = shape.parse().expect("a shape");
-            assert!(points.contains(&TimingPoint { context, batch, shape }), "({shape}) {batch} {context}: {points:?}");
+            assert!(points.contains(&TimingPoint::full(shape, batch, context)), "({shape}) {batch} {context}: {points:?}");
         };
         for (batch, context) in [(1, 128), (64, 2048)] {
             has("0,1,1", batch, context);

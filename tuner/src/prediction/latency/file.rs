@@ -36,7 +36,8 @@ impl RoundModel {
         let model: Self = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         model.machine.check()?;
         let positive = model.parameters.values().iter().all(|value| value.is_finite() && *value > 0.0);
-        if !positive || !model.residuals.is_sound() {
+        let is_share = (0.0..=1.0).contains(&model.empty_place);
+        if !positive || !is_share || !model.residuals.is_sound() {
             return Err(wrong("its numbers are inconsistent: the file was edited or truncated".into()));
         }
         Ok(model)

@@ -6,7 +6,7 @@ use engine::{backend, spec::ModelCost, timing::RoundTimes};
 use schemas::tree::{NodeSource, TreeShape};
 use serde::{Deserialize, Serialize};
 
-use super::{LatencyError, Range};
+use super::{LatencyError, Range, filling::Filling};
 use crate::statistics::median;
 
 /// Share of the rounds that is dropped at either end of the sorted times: a momentarily busy host
@@ -25,7 +25,7 @@ const LEAST_NOISE: f64 = 0.002;
 pub struct Point {
     /// The tree shape.
     pub shape: TreeShape,
-    /// Requests of the round, including padding to a capture size.
+    /// Requests of the round: those of a full graph, or the places of a partly filled one.
     pub batch: usize,
     /// Tokens of each request in the cache, on average over the batch.
     pub context: f64,
@@ -34,8 +34,10 @@ pub struct Point {
 /// A timed point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedSample {
-    /// The point.
+    /// The point; its context is that of each request.
     pub point: Point,
+    /// Places of the graph without a request.
+    pub empty: usize,
     /// The times of its rounds in ms, in the order in which they ran.
     pub ms: Vec<f64>,
 }
@@ -131,12 +133,28 @@ impl TimedSample {
     pub fn from_times(times: &RoundTimes, clock: RoundClock) -> Self {
         let milliseconds = |duration: &std::time::Duration| duration.as_secs_f64() * 1e3;
         Self {
-            point: Point { shape: times.point.shape, batch: times.point.batch, context: times.context },
+            point: Point {
+                shape: times.point.shape,
+                batch: times.point.batch + times.point.empty,
+                context: times.context,
+            },
+            empty: times.point.empty,
             ms: match clock {
                 RoundClock::Device => times.device.iter().map(|timing| milliseconds(&timing.total)).collect(),
                 RoundClock::Wall => times.wall.iter().map(milliseconds).collect(),
             },
         }
+    }
+
+    /// A timed point of a graph whose places all held a request.
+    pub fn full(point: Point, ms: Vec<f64>) -> Self {
+        Self { point, empty: 0, ms }
+    }
+
+    /// Its requests in their graph.
+    pub fn filling(&self) -> Filling {
+        let Point { batch: places, context, .. } = self.point;
+        Filling { places, requests: places.saturating_sub(self.empty) as f64, context }
     }
 
     /// Mean time in ms without the fastest and the slowest tenth of the rounds; `None` without
@@ -165,7 +183,7 @@ impl TimedSample {
     }
 
     fn summary(&self, number: usize) -> Result<SampleSummary, LatencyError> {
-        let Self { point, ms } = self;
+        let Self { point, ms, .. } = self;
         let wrong = |reason: String| Err(LatencyError::Point { number, point: *point, reason });
         if let Err(error) = NodeSource::check_any(point.shape) {
             return wrong(error.to_string());
@@ -184,7 +202,7 @@ impl TimedSample {
 }
 
 /// The points with their mean times.
-pub(super) fn summaries(samples: &[TimedSample]) -> Result<Vec<SampleSummary>, LatencyError> {
+pub(super) fn summaries(samples: &[&TimedSample]) -> Result<Vec<SampleSummary>, LatencyError> {
     if samples.is_empty() {
         return Err(LatencyError::NoPoint);
     }

@@ -81,7 +81,7 @@ fn timed(truth: impl Fn(&Point) -> f64, points: &[TimingPoint], noise: &mut StdR
     let sample = |timed: &TimingPoint| {
         let point = point(timed);
         let mut normal = || (0..12).map(|_| noise.random_range(0.0..1.0)).sum::<f64>() - 6.0;
-        TimedSample { point, ms: (0..9).map(|_| truth(&point) * (1.0 + 0.01 * normal())).collect() }
+        TimedSample::full(point, (0..9).map(|_| truth(&point) * (1.0 + 0.01 * normal())).collect())
     };
     points.iter().map(sample).collect()
 }
@@ -171,9 +171,9 @@ fn an_h200_is_learnt_from_twenty_points() {
     let mut samples = Vec::new();
     for (shape, accepted, figures) in rows {
         let shape = shape.parse().expect("a shape");
-        samples.extend(figures.iter().map(|(batch, tokens_per_s)| TimedSample {
-            point: Point { shape, batch: *batch, context: 704.0 },
-            ms: vec![accepted * *batch as f64 / tokens_per_s * 1e3],
+        samples.extend(figures.iter().map(|(batch, tokens_per_s)| {
+            let ms = accepted * *batch as f64 / tokens_per_s * 1e3;
+            TimedSample::full(Point { shape, batch: *batch, context: 704.0 }, vec![ms])
         }));
     }
     let model = RoundModel::fit(MACHINE, &samples).expect("it fits");
@@ -257,7 +257,7 @@ fn a_machine_that_is_always_the_same_and_a_single_point_are_no_trouble() {
         assert!((4.4..5.7).contains(&ms), "{point}: {ms}");
     }
     let only = Point { shape: TreeShape::chain(3), batch: 4, context: 500.0 };
-    let model = RoundModel::fit(MACHINE, &[TimedSample { point: only, ms: vec![7.0] }]).expect("it fits");
+    let model = RoundModel::fit(MACHINE, &[TimedSample::full(only, vec![7.0])]).expect("it fits");
     assert_eq!(model.cross_validation(), None);
     let there = model.predict(&only);
     assert!((there.ms / 7.0 - 1.0).abs() < 0.01 && there.kind == PrefillKind::Interpolated, "{there:?}");
@@ -268,7 +268,7 @@ fn a_machine_that_is_always_the_same_and_a_single_point_are_no_trouble() {
 
 #[test]
 fn what_is_no_measurement_is_an_error() {
-    let good = TimedSample { point: Point { shape: TreeShape::chain(3), batch: 4, context: 500.0 }, ms: vec![7.0] };
+    let good = TimedSample::full(Point { shape: TreeShape::chain(3), batch: 4, context: 500.0 }, vec![7.0]);
     let change = |change: &dyn Fn(&mut TimedSample)| {
         let mut wrong = good.clone();
         change(&mut wrong);

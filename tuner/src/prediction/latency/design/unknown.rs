@@ -28,7 +28,7 @@ pub struct Unknown {
 impl Unknown {
     /// Before any candidate is timed.
     pub fn from_candidates(candidates: &[TimingPoint]) -> Self {
-        let place = |TimingPoint { context, batch, shape }: &TimingPoint| {
+        let place = |TimingPoint { context, batch, shape, .. }: &TimingPoint| {
             ResidualPlace::on_any_machine(&Point { shape: *shape, batch: *batch, context: *context as f64 })
         };
         let places: Vec<ResidualPlace> = candidates.iter().map(place).collect();
