@@ -14,15 +14,16 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-tail-runs}
 models=${MODELS:-models/demo}
 shapes='1,1,2;3,1,4'
-timed=1,2,4,8,16,32,64,128,192,256
+captures='1 2 4 8 16 32 64 128 192 256'
 rollout_load='--rollout 256x1 --median-len 300 --tail 1.0 --max-len 3000'
 falling_load='--median-len 3000 --tail 0 --max-len 3000 --keep-contexts'
 mkdir -p "$out"
 
 bench() { # FLAG…
+    # shellcheck disable=SC2086 # a list of sizes
     "$spectune" bench --load-format dummy --model-shape "${MODEL_SHAPE:-llama-3.1-8b}" --speculative-algorithm EAGLE3 \
         --device "${DEVICE:-cuda:0}" --context-length "${CONTEXT:-4096}" --page-size 16 --seed 1 \
-        --max-running-requests 256 "$@"
+        --max-running-requests 256 --cuda-graph-bs $captures "$@"
 }
 
 simulate() { # TRACE FLAG…
@@ -41,11 +42,11 @@ trace() {
 }
 
 times() {
-    bench --times-out "$out/times.json" --shapes "none;$shapes" --batch-size "$timed" --contexts 320,1536,3072 --points 80
+    bench --times-out "$out/times.json" --shapes "none;$shapes" --batch-size "${captures// /,}" --contexts 320,1536,3072 --points 80
 }
 
 policies() { # NAME TRACE CONTEXTS FLAG…
-    simulate "$2" --max-running-requests 256 --shapes "$shapes" --contexts "$3" \
+    simulate "$2" --max-running-requests 256 --cuda-graph-bs "${captures// /,}" --shapes "$shapes" --contexts "$3" \
         --policy fixed,batch,batch-context --policies-out "$out/$1-policies.json" "${@:4}" | tee "$out/$1-simulated.txt"
 }
 
