@@ -58,6 +58,9 @@ pub struct StopConditions {
     pub max_new_tokens: Option<usize>,
     /// Texts that end the output; they are not part of it unless [`keep_stop`](Self::keep_stop).
     pub stop: Vec<String>,
+    /// Number of first output tokens within whose text no stop string ends the output (vLLM's
+    /// `min_tokens`).
+    pub unsearched_tokens: usize,
     /// Tokens that end the output, in addition to the model's end-of-text tokens.
     pub stop_token_ids: Vec<u32>,
     /// Whether the model's end-of-text tokens are treated as ordinary tokens. With a grammar they

@@ -307,6 +307,9 @@ fn read_ids(path: &Path) -> anyhow::Result<Vec<Vec<u32>>> {
     if ids.is_empty() {
         bail!("{}: the list contains no prompt", path.display());
     }
+    if let Some(at) = ids.iter().position(Vec::is_empty) {
+        bail!("{}: prompt {} of {} has no token", path.display(), at + 1, ids.len());
+    }
     Ok(ids)
 }
 

@@ -43,13 +43,28 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
         Key::SpeculativeRowBudget,
     ];
     if SHAPE.into_iter().chain(OWN_FLAGS.map(|own| own.key)).any(|key| launch.has(key)) {
-        options.policy = ShapePolicy::fixed(shape(launch, &options)?);
+        let shape = shape(launch, &options)?;
+        warn_of_no_drafts(launch, shape);
+        options.policy = ShapePolicy::fixed(shape);
     }
     if let Some(policy) = adaptive(launch)? {
         options.policy = policy;
     }
     check_simulated(&options)?;
     Ok(options)
+}
+
+/// Warns where an algorithm is named and the numbers of its tree leave no room for a draft.
+fn warn_of_no_drafts(launch: &Launch, shape: TreeShape) {
+    let numbers = [Key::SpeculativeNumSteps, Key::SpeculativeNumDraftTokens];
+    let number = numbers.into_iter().find_map(|key| launch.setting(key));
+    if let (true, true, Some(number)) = (shape.is_off(), launch.has(Key::SpeculativeAlgorithm), number) {
+        tracing::warn!(
+            "{} leaves no room for a draft, so nothing is speculated: remove --speculative-algorithm, or give a larger \
+             number",
+            number.spelling
+        );
+    }
 }
 
 /// Refuses a simulated accept length that no tree of the policy reaches, and warns about trees that

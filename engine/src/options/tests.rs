@@ -203,6 +203,15 @@ fn rules_for_texts_have_flags_of_their_own_and_the_engines_defaults() {
     );
     check("--speculative-algorithm SUFFIX --speculative-num-steps 4", "4,1,5", |_| true);
     check("--speculative-algorithm SUFFIX --speculative-num-steps 0", "0,1,1", |_| true);
+    check("--speculative-algorithm NGRAM --speculative-num-steps 3 --speculative-eagle-topk 4", "11,10,12", |_| true);
+    check(
+        "--speculative-algorithm SUFFIX --suffix-decoding-max-tree-depth 40 --speculative-num-draft-tokens 41",
+        "40,1,41",
+        |_| true,
+    );
+    let refused = options("--model-path m --speculative-algorithm SUFFIX --speculative-num-draft-tokens 26");
+    let refused = refused.expect_err("deeper than the texts that are kept").to_string();
+    assert!(refused.contains("at most 25, or raise --suffix-decoding-max-tree-depth"), "{refused}");
 }
 
 #[test]

@@ -381,5 +381,7 @@ impl ScheduledRequest {
 
 fn text_stream(stop: &StopConditions, model: &ModelEnds) -> TextStream {
     let text = model.text.clone().filter(|_| stop.text != OutputText::Off);
-    TextStream::new(text, stop.stop.clone()).with(stop.text == OutputText::WithSpecialTokens, stop.keep_stop)
+    TextStream::new(text, stop.stop.clone())
+        .with(stop.text == OutputText::WithSpecialTokens, stop.keep_stop)
+        .searched_after(stop.unsearched_tokens)
 }

@@ -14,6 +14,10 @@ pub struct TextStream {
     /// Whether the stop string that ends the text is part of it.
     keep_stop: bool,
     stops: Vec<String>,
+    /// Tokens from the start whose text ends at no stop string.
+    unsearched: usize,
+    /// Tokens so far, those without text included.
+    pushed: usize,
     tokens: Vec<u32>,
     /// Tokens before this index are only context for later ones: their text has been returned.
     context: usize,
@@ -21,6 +25,8 @@ pub struct TextStream {
     read: usize,
     /// Text that may still become a stop string.
     held: String,
+    /// Bytes of the held text in which no stop string may end.
+    settled: usize,
     whole: String,
 }
 
@@ -42,10 +48,13 @@ impl TextStream {
             special: false,
             keep_stop: false,
             stops,
+            unsearched: 0,
+            pushed: 0,
             tokens: Vec::new(),
             context: 0,
             read: 0,
             held: String::new(),
+            settled: 0,
             whole: String::new(),
         }
     }
@@ -55,8 +64,14 @@ impl TextStream {
         Self { special, keep_stop, ..self }
     }
 
+    /// The same without stop strings that end within this many first tokens.
+    pub fn searched_after(self, tokens: usize) -> Self {
+        Self { unsearched: tokens, ..self }
+    }
+
     /// Adds a token.
     pub fn push(&mut self, token: u32) -> Grown {
+        self.pushed += 1;
         let Some(text) = &self.text else { return Grown::default() };
         if text.skips(token, self.special) {
             return Grown::default();
@@ -108,12 +123,19 @@ impl TextStream {
     }
 
     fn release(&mut self) -> Grown {
-        let first =
-            self.stops.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop))).min_by_key(|(at, _)| *at);
+        if self.pushed <= self.unsearched {
+            self.settled = self.held.len();
+        }
+        let ends_later = |stop: &String| {
+            self.held.match_indices(stop.as_str()).map(|(at, _)| at).find(|at| at + stop.len() > self.settled)
+        };
+        let found = self.stops.iter().filter_map(|stop| Some((ends_later(stop)?, stop)));
+        let first = found.min_by_key(|(at, _)| *at);
         let (shown, stopped) = match first {
             Some((at, stop)) => (at + if self.keep_stop { stop.len() } else { 0 }, Some(stop.clone())),
             None => (self.held.len() - self.longest_start_of_a_stop(), None),
         };
+        self.settled = self.settled.saturating_sub(shown);
         let rest = self.held.split_off(shown);
         let text = std::mem::replace(&mut self.held, if stopped.is_some() { String::new() } else { rest });
         self.whole.push_str(&text);
@@ -166,6 +188,29 @@ mod tests {
         assert_eq!((pieces.concat().as_str(), stopped), (text, None));
         assert!(pieces.iter().all(|piece| !piece.contains('\u{FFFD}')));
         assert!(pieces.len() > 20, "byte tokens make many pieces: {pieces:?}");
+    }
+
+    #[test]
+    fn no_stop_string_ends_within_the_first_tokens() {
+        let check = |stops: &[&str], unsearched: usize, expected: &str| {
+            let tiny = tiny();
+            let tokens = tiny.encode("abcabcabc").expect("it encodes");
+            let each: Vec<String> = tokens.iter().map(|token| tiny.decode(&[*token])).collect();
+            let stops = stops.iter().map(ToString::to_string).collect();
+            let mut stream = TextStream::new(Some(tiny), stops).searched_after(unsearched);
+            let ended = tokens.iter().any(|token| stream.push(*token).stopped.is_some());
+            if !ended {
+                stream.finish();
+            }
+            assert_eq!(stream.whole(), expected, "{each:?}");
+        };
+        let tokens = tiny().encode("abcabcabc").expect("it encodes").len();
+        check(&["b"], 0, "a");
+        check(&["b"], tokens, "abcabcabc");
+        // The last token has the last character.
+        check(&["c"], tokens - 1, "abcabcab");
+        // It may begin before, and a shorter one that has ended is none.
+        check(&["bc", "b"], tokens - 1, "abcabca");
     }
 
     #[test]

@@ -74,6 +74,7 @@ impl Parameters {
         if fields.integer("best_of", 1..=MOST_CHOICES)?.is_some_and(|best_of| best_of != choices) {
             return Err(fields.complain("best_of", "best_of is not supported by this server unless it equals n"));
         }
+        let least = least_tokens(fields)?;
         Ok(Self {
             sampling: SamplingParams {
                 temperature,
@@ -82,12 +83,15 @@ impl Parameters {
                 min_p,
                 seed: 0,
                 logprobs: None,
-                adjustments: adjustments(fields, facts, defaults)?,
+                adjustments: adjustments(fields, facts, defaults, least.before_ends)?,
                 prompt_logprobs: None,
                 most_drafts: most_drafts(fields)?,
                 played: None,
             },
-            stop: stop_conditions(fields, lengths)?,
+            stop: StopConditions {
+                unsearched_tokens: least.before_stop_strings,
+                ..stop_conditions(fields, lengths)?
+            },
             choices: choices as usize,
             seed: seed(fields)?,
             form: GrammarForm::read(fields)?,
@@ -147,21 +151,39 @@ fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
     Ok(fields.seed("seed")?.or(fields.seed("sampling_seed")?))
 }
 
-fn adjustments(fields: &mut Fields, facts: &WorkerFacts, defaults: &GenerationConfig) -> Result<Adjustments, ApiError> {
+/// Numbers of first output tokens that do not end the output.
+struct LeastTokens {
+    /// Without tokens that would end it.
+    before_ends: usize,
+    /// Without stop strings that would.
+    before_stop_strings: usize,
+}
+
+/// vLLM's `min_tokens` also holds back stop strings, SGLang's `min_new_tokens` only tokens.
+fn least_tokens(fields: &mut Fields) -> Result<LeastTokens, ApiError> {
+    let mut least = |name: &str| {
+        let given = fields.integer(name, 0..=i64::MAX)?.unwrap_or_default();
+        Ok::<usize, ApiError>(usize::try_from(given).unwrap_or(usize::MAX))
+    };
+    let before_stop_strings = least("min_tokens")?;
+    Ok(LeastTokens { before_ends: before_stop_strings.max(least("min_new_tokens")?), before_stop_strings })
+}
+
+fn adjustments(
+    fields: &mut Fields,
+    facts: &WorkerFacts,
+    defaults: &GenerationConfig,
+    min_new_tokens: usize,
+) -> Result<Adjustments, ApiError> {
     let mut penalty = |name: &str| Ok::<f32, ApiError>(fields.number(name, -2.0..=2.0)?.unwrap_or_default() as f32);
     let (presence_penalty, frequency_penalty) = (penalty("presence_penalty")?, penalty("frequency_penalty")?);
     let repetition_penalty = fields.number("repetition_penalty", 0.01..=10.0)?.map(|penalty| penalty as f32);
-    let mut least = 0;
-    for name in ["min_tokens", "min_new_tokens"] {
-        let given = fields.integer(name, 0..=i64::MAX)?.map(|given| usize::try_from(given).unwrap_or(usize::MAX));
-        least = given.unwrap_or_default().max(least);
-    }
     Ok(Adjustments {
         presence_penalty,
         frequency_penalty,
         repetition_penalty: repetition_penalty.or(defaults.repetition_penalty).unwrap_or(1.0),
         bias: bias(fields, facts.capacity.vocab_size)?,
-        min_new_tokens: least,
+        min_new_tokens,
         grammar: None,
     })
 }
@@ -224,6 +246,7 @@ fn stop_conditions(fields: &mut Fields, lengths: LengthParameter) -> Result<Stop
         keep_stop: fields.flag("no_stop_trim")? | fields.flag("include_stop_str_in_output")?,
         stop_token_ids: fields.tokens("stop_token_ids", MOST_STOPS)?,
         ignore_eos: fields.flag("ignore_eos")?,
+        unsearched_tokens: 0,
     })
 }
 

@@ -119,6 +119,14 @@ async fn logits_are_changed_as_requested_with_speculation_as_without() {
         (&answer["usage"]["completion_tokens"], &answer["choices"][0]["finish_reason"]),
         (&json!(6), &json!("stop"))
     );
+    // Each token is the stop string; vLLM's name holds it back, SGLang's does not.
+    let stop = text.decode(&[300]);
+    for (name, tokens) in [("min_tokens", 4), ("min_new_tokens", 1)] {
+        let stopped = json!({"logit_bias": {"300": 100}, "max_tokens": 7, "stop": stop, name: 3});
+        let answer = server.post("/v1/completions", with(body.clone(), stopped)).await.json();
+        assert_eq!(answer["usage"]["completion_tokens"], tokens, "{name}: {answer}");
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop", "{name}: {answer}");
+    }
     let always_one = json!({"logit_bias": {"300": 100}, "max_tokens": 7});
     let answer = server.post("/v1/completions", with(body.clone(), always_one)).await.json();
     assert_eq!(answer["choices"][0]["text"], text.decode(&[300; 7]).as_str());

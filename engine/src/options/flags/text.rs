@@ -11,7 +11,7 @@ use super::{count, no_sense};
 use crate::{
     error::EngineError,
     options::EngineOptions,
-    spec::{Occurrence, PromptLookup, TextSpec, TrieMatch, TrieRule},
+    spec::{Occurrence, PromptLookup, SuffixRule, TextSpec, TrieMatch, TrieRule},
 };
 
 /// What is looked up beside the options' head, with the numbers of the flags.
@@ -143,7 +143,25 @@ pub fn shape(
             )));
         }
         let shape = rule.shape_with_rows(rows.unwrap_or(TrieRule::ROWS), breadth);
+        for (given, runs, key) in [
+            (steps, shape.num_steps, Key::SpeculativeNumSteps),
+            (topk, shape.topk, Key::SpeculativeEagleTopk),
+        ] {
+            if let Some(given) = given.filter(|given| *given != runs) {
+                let spelling = launch.setting(key).map_or("", |setting| setting.spelling.as_str());
+                tracing::warn!("{spelling} {given} has no effect with NGRAM, which runs {shape} as SGLang does");
+            }
+        }
         return rule.nodes().check(shape).map(|()| shape).map_err(wrong);
+    }
+    if let (TextSpec::Suffix(SuffixRule { max_tree_depth, .. }), None, Some(rows)) = (rule, steps, rows)
+        && rows > max_tree_depth.saturating_add(1)
+    {
+        return Err(EngineError::Configuration(format!(
+            "--speculative-num-draft-tokens {rows}: SUFFIX finds at most {max_tree_depth} drafts in a row: give at most {}, \
+             or raise --suffix-decoding-max-tree-depth",
+            max_tree_depth + 1
+        )));
     }
     let rows = rows.or(steps.map(|steps| steps.saturating_add(1))).unwrap_or(default.num_draft_tokens);
     let steps = steps.unwrap_or(rows.saturating_sub(1));
