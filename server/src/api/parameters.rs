@@ -88,10 +88,7 @@ impl Parameters {
                 most_drafts: most_drafts(fields)?,
                 played: None,
             },
-            stop: StopConditions {
-                unsearched_tokens: least.before_stop_strings,
-                ..stop_conditions(fields, lengths)?
-            },
+            stop: StopConditions { unsearched_tokens: least.before_stop_strings, ..stop_conditions(fields, lengths)? },
             choices: choices as usize,
             seed: seed(fields)?,
             form: GrammarForm::read(fields)?,

@@ -143,10 +143,9 @@ pub fn shape(
             )));
         }
         let shape = rule.shape_with_rows(rows.unwrap_or(TrieRule::ROWS), breadth);
-        for (given, runs, key) in [
-            (steps, shape.num_steps, Key::SpeculativeNumSteps),
-            (topk, shape.topk, Key::SpeculativeEagleTopk),
-        ] {
+        for (given, runs, key) in
+            [(steps, shape.num_steps, Key::SpeculativeNumSteps), (topk, shape.topk, Key::SpeculativeEagleTopk)]
+        {
             if let Some(given) = given.filter(|given| *given != runs) {
                 let spelling = launch.setting(key).map_or("", |setting| setting.spelling.as_str());
                 tracing::warn!("{spelling} {given} has no effect with NGRAM, which runs {shape} as SGLang does");
