@@ -22,8 +22,8 @@ struct RowScales {
   __device__ __forceinline__ RowScales(const unsigned char*, int) {}
 };
 template <int BYTES>
-__device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16, const RowScales&) {
-  load_weights_32<BYTES>(a, rows, inputs_16);
+__device__ __forceinline__ void load_step(u32 (&a)[2][4], const unsigned char* rows, int inputs_16, const RowScales&) {
+  load_step<BYTES>(a, rows, inputs_16);
 }
 template <int BYTES>
 __device__ __forceinline__ void load_left(u32 (&a)[W_LEFT][4], const unsigned char* rows, int inputs_16, const RowScales&) {
@@ -31,8 +31,9 @@ __device__ __forceinline__ void load_left(u32 (&a)[W_LEFT][4], const unsigned ch
 }
 #endif
 
-/// With -DROWS_FP8, rows are values of FP8 numbers, and `x_scales` their scales (numbers.cuh):
-/// `[rows]` if `x_scale_stride` is 0, else `[inputs / 128, x_scale_stride]`.
+/// With -DROWS_FP8, rows are FP8 numbers, with -DX_FP8 as such and else as values of T, and
+/// `x_scales` their scales (numbers.cuh): `[rows]` if `x_scale_stride` is 0, else
+/// `[inputs / 128, x_scale_stride]`.
 #ifdef ROWS_FP8
 #define X_PARAMETERS , const float *x_scales, int x_scale_stride
 #define X_ARGUMENTS , x_scales, x_scale_stride
@@ -42,29 +43,27 @@ __device__ __forceinline__ void load_left(u32 (&a)[W_LEFT][4], const unsigned ch
 #endif
 
 #define RECORD_HEAD 4
-/// Outputs of a warp, gate and up counted separately; warps of a block with different outputs, and
-/// of one for few tiles, which has NARROW_SHARES times as many.
+/// Outputs of a warp, gate and up counted separately, and warps of a block with different outputs.
 #define WARP_OUTPUTS 16
 #define BLOCK_WARPS 8
-#define NARROW_WARPS 2
-/// Numbers that have to be expanded need warps for it; others, bytes in flight.
-#if defined(W_FP8) || defined(W_MXFP4)
-#define NARROW_SHARES 4
-#define NARROW_STAGES 2
-#else
-#define NARROW_SHARES 1
-#define NARROW_STAGES 8
-#endif
+
+/// Blocks for few tiles, of up to NARROW_PAIRS pairs: -DNARROW_GATED and -DNARROW_DOWN are their
+/// warps with different outputs, shares of inputs and stages, as `NarrowBlock` of the host has them.
+#define NARROW_PAIRS 2
+constexpr int threads_of(int warps, int shares, int) { return warps * shares * WARP; }
+constexpr int GATED_THREADS = threads_of(NARROW_GATED), DOWN_THREADS = threads_of(NARROW_DOWN);
+/// As many of them on a multiprocessor as leave each thread 64 registers.
+constexpr int GATED_BLOCKS = 1024 / GATED_THREADS, DOWN_BLOCKS = 1024 / DOWN_THREADS;
 
 /// Up to 16 pairs leave registers and shared memory for a third block on a multiprocessor, which
-/// hides how the others start and end. Blocks for few tiles have as many bytes in flight together.
-template <int TILE, int WARPS>
+/// hides how the others start and end. Rows of numbers leave memory for a stage more.
+template <int TILE>
 constexpr int stages_of() {
-  return WARPS == NARROW_WARPS ? NARROW_STAGES : TILE == 16 || TILE == 128 || (TILE == 64 && sizeof(W) == 1) ? 3 : 4;
+  return sizeof(X) > 1 && (TILE == 16 || TILE == 128 || (TILE == 64 && sizeof(W) == 1)) ? 3 : 4;
 }
 
 #define EXPERTS                                                                                                        \
-  void *y, const T *x, int x_stride, const W *w, const int *tiles, const int *tile_count, int rows, int chosen,        \
+  void *y, const X *x, int x_stride, const W *w, const int *tiles, const int *tile_count, int rows, int chosen,        \
       int inputs, int outputs W_PARAMETERS X_PARAMETERS BIAS_PARAMETERS
 #define EXPERTS_ARGUMENTS                                                                                              \
   y, x, x_stride, w, tiles, tile_count, rows, chosen, inputs, outputs W_ARGUMENTS X_ARGUMENTS BIAS_ARGUMENTS
@@ -80,26 +79,26 @@ enum Output { GATED, PLAIN, WEIGHTED };
 ///
 /// With several SHARES as many groups of WARPS warps have the same sums, each of every SHARES-th
 /// piece of inputs, with a ring of its own. Their sums are added in the order of the groups.
-template <int TILE, Output OUTPUT, int WARPS = BLOCK_WARPS, int SHARES = 1>
+template <int TILE, Output OUTPUT, int WARPS = BLOCK_WARPS, int SHARES = 1, int RING_STAGES = stages_of<TILE>()>
 __device__ __forceinline__ void of_tile(EXPERTS) {
   constexpr bool IS_GATED = OUTPUT == GATED;
   constexpr int THREADS = WARPS * WARP, BLOCK_OUTPUTS = WARPS * WARP_OUTPUTS;
   // A stage has weights, their scales, and rows of x.
   constexpr int SCALES_AT = BLOCK_OUTPUTS * ROW_BYTES, X_AT = SCALES_AT + BLOCK_OUTPUTS * SCALE_BYTES;
-  constexpr int STAGE_BYTES = X_AT + TILE * X_ROW_BYTES, RING_STAGES = stages_of<TILE, WARPS>();
-  constexpr int RING_BYTES = RING_STAGES * STAGE_BYTES;
+  constexpr int STAGE_BYTES = X_AT + TILE * X_ROW_BYTES, RING_BYTES = RING_STAGES * STAGE_BYTES;
   // Rows of weights that are copied together, and how many of each this many a thread copies.
   constexpr int W_ROWS = THREADS / W_CHUNKS, W_COPIES = BLOCK_OUTPUTS / W_ROWS;
-  // Left factors of 16 outputs of a warp; parts into which warps divide the pairs; right factors of
-  // 8 pairs.
-  constexpr int LEFTS = TILE <= 32 || (TILE == 64 && sizeof(W) == 1) ? 1 : 2, PARTS = LEFTS, COLUMNS = TILE / PARTS / 8;
+  // Places of pairs in products, of which tiles of fewer leave some empty. Left factors of 16
+  // outputs of a warp; parts into which warps divide the pairs; right factors of 8 pairs.
+  constexpr int PLACES = TILE < 8 ? 8 : TILE;
+  constexpr int LEFTS = TILE <= 32 || (TILE == 64 && sizeof(W) == 1) ? 1 : 2, PARTS = LEFTS, COLUMNS = PLACES / PARTS / 8;
   // Rows of x that are copied together, and how many of each this many a thread copies.
   constexpr int X_ROWS = THREADS / CHUNKS, X_PAIRS = (TILE + X_ROWS - 1) / X_ROWS;
   DYNAMIC_SHARED(shared);
-  __shared__ int pair_of[TILE];
-  __shared__ float weight_of[OUTPUT == WEIGHTED ? TILE : 1];
+  __shared__ int pair_of[PLACES];
+  __shared__ float weight_of[OUTPUT == WEIGHTED ? PLACES : 1];
 #ifdef ROWS_FP8
-  __shared__ int x_row_of[TILE];
+  __shared__ int x_row_of[PLACES];
 #endif
   int share = SHARES > 1 ? (int)threadIdx.x / THREADS : 0, thread = (int)threadIdx.x - share * THREADS;
   int chunk = thread % W_CHUNKS, own = thread / W_CHUNKS;
@@ -121,17 +120,17 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
   int first_output = (int)blockIdx.x * (IS_GATED ? BLOCK_OUTPUTS / 2 : BLOCK_OUTPUTS);
   int pieces = (inputs + PIECE - 1) / PIECE, steps = (pieces + SHARES - 1) / SHARES;
   int inside = (inputs - chunk * W_CHUNK + PIECE - 1) / PIECE;
-  int x_inside = (inputs - x_chunk * 8 + PIECE - 1) / PIECE;
-  for (int p = (int)threadIdx.x; p < TILE; p += THREADS * SHARES) {
+  int x_inside = (inputs - x_chunk * X_CHUNK + PIECE - 1) / PIECE;
+  for (int p = (int)threadIdx.x; p < PLACES; p += THREADS * SHARES) {
     pair_of[p] = p >= count ? -1 : p == (int)threadIdx.x ? own_pair : load_fresh(record + RECORD_HEAD + p);
 #ifdef ROWS_FP8
     x_row_of[p] = p < count ? IS_GATED ? pair_of[p] / chosen : pair_of[p] : 0;
 #endif
-    if (OUTPUT == WEIGHTED) weight_of[p] = bits_float((u32)load_fresh(record + RECORD_HEAD + TILE + p));
+    if (OUTPUT == WEIGHTED && p < TILE) weight_of[p] = bits_float((u32)load_fresh(record + RECORD_HEAD + TILE + p));
   }
   // Of every 16 rows of a stage, 8 are of the gate and 8 of up.
   const W* from[W_COPIES];
-  const T* from_row[X_PAIRS];
+  const X* from_row[X_PAIRS];
   int all_outputs = IS_GATED ? 2 * outputs : outputs;
   auto output_of = [&](int row) {
     int output = first_output + (IS_GATED ? row / 16 * 8 + row % 8 : row);
@@ -148,7 +147,7 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
 #pragma unroll
   for (int i = 0; i < X_PAIRS; i++) {
     int p = x_own + i * X_ROWS, pair = p < count ? pair_of[p] : 0;
-    from_row[i] = x + (u64)(IS_GATED ? pair / chosen : pair) * x_stride + x_chunk * 8;
+    from_row[i] = x + (u64)(IS_GATED ? pair / chosen : pair) * x_stride + x_chunk * X_CHUNK;
   }
   auto load_weights = [&](int step, unsigned char* stage) {
     int piece = step * SHARES + share;
@@ -205,21 +204,29 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
   for (int m = 0; m < LEFTS; m++) scaled[m].start(w_scales, w_shift, w_columns, row_of(m, 0), row_of(m, 1), share * PIECE, SHARES);
 #endif
   auto multiply = [&](int step, const unsigned char* stage) {
+    constexpr int ROWS = TILE < 8 ? TILE : 8;
     const unsigned char* weights = stage + first_left * 16 * ROW_BYTES;
     const unsigned char* rows_of = stage + X_AT + part * (TILE / PARTS) * X_ROW_BYTES;
     auto scales_of = [&](int m) { return RowScales(stage + SCALES_AT, (first_left + m) * 16); };
     const RowScales first_scales = scales_of(0), last_scales = scales_of(LEFTS - 1);
 #pragma unroll
     for (int m = 0; m < LEFTS; m++) scaled[m].ask(step * SHARES + share + SHARES < pieces);
-    if constexpr (COLUMNS == 1) {
+    if constexpr (COLUMNS == 1 || sizeof(X) == 1) {
 #pragma unroll
-      for (int k = 0; k < PIECE / 16; k += 2) {
-        // Eight pairs, 32 inputs.
-        u32 a[2][4], b[4];
-        load_weights_32<ROW_BYTES>(a, weights, k, first_scales);
-        ldmatrix_x4(b, rows_of + place_of<X_ROW_BYTES>(lane() % 8, k * 2 + lane() / 8));
-        mma_16816(scaled[0].of(sum[0], 0), a[0], b);
-        mma_16816(scaled[0].of(sum[0], 0), a[1], b + 2);
+      for (int k = 0; k < PIECE; k += STEP) {
+        u32 a[LEFTS][2][4];
+#pragma unroll
+        for (int m = 0; m < LEFTS; m++) {
+          load_step<ROW_BYTES>(a[m], weights + m * 16 * ROW_BYTES, k / 16, m == 0 ? first_scales : last_scales);
+        }
+#pragma unroll
+        for (int n = 0; n < COLUMNS; n++) {
+          // Eight pairs, or as many as there are, STEP inputs.
+          u32 b[4];
+          ldmatrix_x4(b, rows_of + later_place(place_of<X_ROW_BYTES>(n * 8 + lane() % ROWS, lane() / 8), k / X_CHUNK));
+#pragma unroll
+          for (int m = 0; m < LEFTS; m++) multiply_step(scaled[m].of(sum[m], n), a[m], b);
+        }
       }
     } else {
 #pragma unroll
@@ -317,12 +324,13 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
 /// `y[pair] = silu(gate) · up` (or as clamped.cuh says) of the pair's row and expert: w
 /// `[experts, 2 · outputs, inputs]`, gate first, x `[rows, inputs]`, y `[pairs, outputs]`.
 /// `inputs`, `outputs` and `x_stride` are multiples of 8. Grid: (2 · outputs / 128, maximum number
-/// of tiles), 256 threads; narrow ones have 32 outputs. Dynamic shared memory: stages_of of
-/// outputs of a block · (ROW_BYTES + SCALE_BYTES) + TILE · X_ROW_BYTES bytes, for each share. Tiles
-/// of FP8 have up to 64 pairs: sums that are not scaled yet take the registers of the other half.
-/// So do tiles of MXFP4, of which a warp has 16 rows, so that each number is expanded once.
-extern "C" __global__ void __launch_bounds__(NARROW_SHARES* NARROW_WARPS* WARP, 4)
-experts_gated_8_narrow(EXPERTS) { of_tile<8, GATED, NARROW_WARPS, NARROW_SHARES>(EXPERTS_ARGUMENTS); }
+/// of tiles), 256 threads; narrow ones have 16 outputs for each of their warps that have different
+/// ones. Dynamic shared memory: stages · (outputs of a block · (ROW_BYTES + SCALE_BYTES) + TILE ·
+/// X_ROW_BYTES) bytes, for each share. Tiles of FP8 have up to 64 pairs: sums that are not scaled
+/// yet take the registers of the other half. So do tiles of MXFP4, of which a warp has 16 rows, so
+/// that each number is expanded once.
+extern "C" __global__ void __launch_bounds__(GATED_THREADS, GATED_BLOCKS)
+experts_gated_narrow(EXPERTS) { of_tile<NARROW_PAIRS, GATED, NARROW_GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_gated_8(EXPERTS) { of_tile<8, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_gated_16(EXPERTS) { of_tile<16, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) experts_gated_32(EXPERTS) { of_tile<32, GATED>(EXPERTS_ARGUMENTS); }
@@ -332,8 +340,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) experts_gated_128(EXPERTS) 
 /// `y[place, row] = weight · (x[pair] · wᵀ)`: w `[experts, outputs, inputs]`, x `[pairs, inputs]`,
 /// y float `[chosen, rows, outputs]`. Grid: (outputs / 128, maximum number of tiles). Otherwise as
 /// above.
-extern "C" __global__ void __launch_bounds__(NARROW_SHARES* NARROW_WARPS* WARP, 4)
-experts_down_8_narrow(EXPERTS) { of_tile<8, WEIGHTED, NARROW_WARPS, NARROW_SHARES>(EXPERTS_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(DOWN_THREADS, DOWN_BLOCKS)
+experts_down_narrow(EXPERTS) { of_tile<NARROW_PAIRS, WEIGHTED, NARROW_DOWN>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_down_8(EXPERTS) { of_tile<8, WEIGHTED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_down_16(EXPERTS) { of_tile<16, WEIGHTED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) experts_down_32(EXPERTS) { of_tile<32, WEIGHTED>(EXPERTS_ARGUMENTS); }

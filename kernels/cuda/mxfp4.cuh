@@ -16,6 +16,10 @@ typedef unsigned char W;
 #define W_CHUNK 32
 /// Weights of an element of W.
 #define W_PACK 2
+/// Rows are T; as in weights.cuh.
+typedef T X;
+#define X_CHUNK 8
+#define STEP 32
 #define W_PARAMETERS , const u32 *w_scales
 #define W_ARGUMENTS , w_scales
 /// Bytes of a row of weights in a stage (ROW_BYTES) and of a row of x (X_ROW_BYTES), and their
@@ -23,7 +27,7 @@ typedef unsigned char W;
 #define ROW_BYTES (PIECE / W_PACK)
 #define W_CHUNKS (PIECE / W_CHUNK)
 #define X_ROW_BYTES (PIECE * 2)
-#define CHUNKS (PIECE / 8)
+#define CHUNKS (PIECE / X_CHUNK)
 #define SCALE_BYTES 4
 
 /// Where a chunk of a row of weights is in a stage. Two rows are a line of 128 bytes; chunks of
@@ -80,6 +84,15 @@ __device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned c
     a[h][2] = expand(low, 2 * h + 1, by_low);
     a[h][3] = expand(high, 2 * h + 1, by_high);
   }
+}
+
+template <int BYTES>
+__device__ __forceinline__ void load_step(u32 (&a)[2][4], const unsigned char* rows, int inputs_16, const RowScales& scales) {
+  load_weights_32<BYTES>(a, rows, inputs_16, scales);
+}
+__device__ __forceinline__ void multiply_step(float (&sum)[4], const u32 (&a)[2][4], const u32 (&b)[4]) {
+  mma_16816(sum, a[0], b);
+  mma_16816(sum, a[1], b + 2);
 }
 
 /// Inputs whose left factors are loaded together, in units of 16.

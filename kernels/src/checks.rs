@@ -44,7 +44,9 @@ pub use delta::{check_delta_chunks, check_delta_gate, check_delta_rows, check_de
 pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
-pub use experts::{check_expert_products, check_experts, check_router_ties, check_uniform_router};
+pub use experts::{
+    check_expert_products, check_experts, check_narrow_experts, check_router_ties, check_uniform_router,
+};
 pub use host_trees::{check_host_trees, check_play_trees};
 pub use inner::{check_list_nodes, check_pick_rows};
 pub use join::check_join_chains;
@@ -70,7 +72,7 @@ pub use windows::check_windows;
 pub type NamedCheck = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [NamedCheck; 40] = [
+pub const CHECKS: [NamedCheck; 41] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -90,6 +92,7 @@ pub const CHECKS: [NamedCheck; 40] = [
     ("linear_products", check_linear_products),
     ("experts", check_experts),
     ("experts, products in FP8", check_expert_products),
+    ("experts, narrow blocks", check_narrow_experts),
     ("route_rows, ties", check_router_ties),
     ("route_rows, uniform", check_uniform_router),
     ("attention_rows", check_attention),

@@ -86,7 +86,7 @@ pub use delta_chunks::{DELTA_CHUNK, DeltaChunks, delta_chunk_bytes, delta_chunk_
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use experts::{
     ExpertBiases, ExpertKernels, ExpertProducts, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork,
-    MOST_CHOSEN, MOST_EXPERTS,
+    MOST_CHOSEN, MOST_EXPERTS, NarrowBlock,
 };
 pub use fp8::{RowForm, RowScales, WeightScales, WeightType, fp8_order};
 pub use host_trees::{GivenTrees, HostTrees, PlayedTrees};
@@ -219,11 +219,11 @@ pub fn block_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
 
 /// Additional files for layers of experts.
 pub fn expert_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
-    let files = match element {
-        Element::F32 => vec![experts::ROUTE_FILE, experts::FLOAT_FILE],
-        _ => vec![experts::ROUTE_FILE, experts::FILE],
+    let computing = match element {
+        Element::F32 => (experts::FLOAT_FILE, vec![element.option()]),
+        _ => (experts::FILE, experts::options(vec![element.option()], WeightType::Plain, None, None, false)),
     };
-    files.into_iter().map(|file| (file, vec![element.option()])).collect()
+    vec![(experts::ROUTE_FILE, vec![element.option()]), computing]
 }
 
 /// Additional files for layers of latent attention of these sizes.
@@ -246,12 +246,13 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
         return Vec::new();
     }
     let linear = STREAMING.map(|file| (file, linear::options(element, properties)));
-    let experts = with_experts.then(|| (experts::FILE, vec![element.option()]));
+    let of_experts = || (experts::FILE, experts::options(vec![element.option()], WeightType::Fp8, None, None, false));
+    let experts = with_experts.then(of_experts);
     let of_fp8 = |(file, options)| (file, WeightType::Fp8.options(options));
     let wide =
         linear_wide::has_warp_groups(element, properties).then(|| (linear_wide_fp8::FILE, vec![element.option()]));
     let dequantise = (fp8::FILE, vec![element.option()]);
-    linear.into_iter().chain(experts).map(of_fp8).chain([dequantise]).chain(wide).collect()
+    linear.into_iter().map(of_fp8).chain(experts).chain([dequantise]).chain(wide).collect()
 }
 
 /// Additional files for products in FP8, beyond [`fp8_files`]: of linear layers, and of experts if
@@ -263,9 +264,8 @@ pub fn product_files(element: Element, properties: &Properties, with_experts: bo
     let wide =
         linear_wide::has_warp_groups(element, properties).then(|| (linear_products::FILE, vec![element.option()]));
     let of_experts = || {
-        let mut options = WeightType::Fp8.options(vec![element.option()]);
-        options.push(experts::ROWS_FP8.into());
-        (experts::FILE, options)
+        let form = Some(RowForm::of(properties));
+        (experts::FILE, experts::options(vec![element.option()], WeightType::Fp8, None, form, false))
     };
     let experts = with_experts.then(of_experts);
     let group = linear_wide::has_warp_groups(element, properties).then_some(linear_group::FILE);
@@ -276,10 +276,10 @@ pub fn product_files(element: Element, properties: &Properties, with_experts: bo
 
 /// Additional files for layers of experts in MXFP4, with biases.
 pub fn mxfp4_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
-    let file = if element == Element::F32 { experts::FLOAT_FILE } else { experts::FILE };
-    let mut options = WeightType::Mxfp4.options(vec![element.option()]);
-    options.push(experts::BIASED.into());
-    vec![(file, options)]
+    vec![match element {
+        Element::F32 => (experts::FLOAT_FILE, experts::float_options(vec![element.option()], WeightType::Mxfp4, true)),
+        _ => (experts::FILE, experts::options(vec![element.option()], WeightType::Mxfp4, None, None, true)),
+    }]
 }
 
 /// A version of the kernels that compute linear layers: the hash of their source.
@@ -305,6 +305,8 @@ pub struct Kernels {
     device: Device,
     element: Element,
     options: Vec<String>,
+    /// Blocks of experts of few rows, if not those of the weights' type.
+    narrow: Option<[NarrowBlock; 2]>,
     /// Results of [`clusters_at_once`](Self::clusters_at_once), by number of blocks.
     clusters: Arc<Mutex<HashMap<usize, usize>>>,
 }
@@ -321,7 +323,12 @@ pub struct Rows<'a> {
 impl Kernels {
     /// Kernels for this element type of activations, weights and caches.
     pub fn new(device: Device, element: Element) -> Self {
-        Self { device, element, options: vec![element.option()], clusters: Arc::default() }
+        Self { device, element, options: vec![element.option()], narrow: None, clusters: Arc::default() }
+    }
+
+    /// The same with other blocks of experts of few rows, for gate and up and for down.
+    pub fn with_narrow(self, blocks: [NarrowBlock; 2]) -> Self {
+        Self { narrow: Some(blocks), ..self }
     }
 
     /// The same on another device of the same kind; both share measured cluster counts, so that

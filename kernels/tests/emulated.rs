@@ -72,6 +72,7 @@ typed! {
     linear_products = check_linear_products,
     experts = check_experts,
     expert_products = check_expert_products,
+    narrow_experts = check_narrow_experts,
     router_ties = check_router_ties,
     uniform_router = check_uniform_router,
     attention = check_attention,

@@ -10,7 +10,7 @@ use crate::{
     device::{Buffer, Device, Element},
     launch::{
         Added, ExpertBiases, ExpertKernels, ExpertProducts, Experts, ExpertsShape, ExpertsWeights, ExpertsWork,
-        Kernels, Parts, RowForm, Rows, WeightScales, WeightType, mxfp4_order, mxfp4_scales,
+        Kernels, NarrowBlock, Parts, RowForm, Rows, WeightScales, WeightType, mxfp4_order, mxfp4_scales,
     },
     reference::{
         Expert, Fp8Rows, Fp8Scales, GateActivation, MXFP4_BLOCK, Matrix, Mxfp4Matrix, Router, Routes, Scoring, experts,
@@ -305,8 +305,38 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
     Ok(())
 }
 
-/// Experts in FP8 whose rows are in FP8 too, with every layout of scales of rows, as
-/// [`check_experts`] checks others.
+/// Narrow blocks of other divisions than those that are taken, as [`check_experts`] checks all
+/// kernels: for MXFP4, and for products in FP8.
+pub fn check_narrow_experts(device: &Device, element: Element) -> Result<(), String> {
+    if element == Element::F32 {
+        return Ok(());
+    }
+    let block = |warps, shares, stages| NarrowBlock { warps, shares, stages };
+    let kernels = Kernels::new(device.clone(), element);
+    let kernels = kernels.with_narrow([block(3, 2, 3), block(1, 4, 4)]);
+    let mut numbers = Numbers::new(47);
+    let shape = ExpertsShape {
+        routed: 6,
+        shared: 1,
+        gated: false,
+        router: Router { top_k: 2, ..SOFTMAX },
+        rounds_logits: false,
+        hidden: 288,
+        intermediate: 160,
+        weights: WeightType::Plain,
+        activation: GateActivation::Silu,
+        biased: false,
+    };
+    let layer = ExpertsFixture::random(&kernels, &mut numbers, shape, false)?;
+    check_layer(&kernels, &layer.biased(&kernels, &mut numbers)?.in_mxfp4(&kernels, &mut numbers)?, None)?;
+    let layer = ExpertsFixture::random(&kernels, &mut numbers, shape, false)?;
+    let layer = layer.in_fp8(&kernels, &mut numbers, Fp8Scales::RowBlocks)?;
+    let form = RowForm::of(device.properties());
+    check_layer(&kernels, &layer, Some((Fp8Rows::RowBlocks, form)))
+}
+
+/// Experts in FP8 whose rows are in FP8 too, with every layout of scales of rows and in each form,
+/// as [`check_experts`] checks others.
 pub fn check_expert_products(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -332,13 +362,19 @@ pub fn check_expert_products(device: &Device, element: Element) -> Result<(), St
         };
         let layer =
             ExpertsFixture::random(&kernels, &mut numbers, shape, false)?.in_fp8(&kernels, &mut numbers, layout)?;
-        check_layer(&kernels, &layer, Some(of_rows))?;
+        for form in [RowForm::Values, RowForm::Numbers] {
+            if form == RowForm::Values || device.properties().multiplies_fp8() {
+                check_layer(&kernels, &layer, Some((of_rows, form)))?;
+            } else if check_layer(&kernels, &layer, Some((of_rows, form))).is_ok() {
+                return Err("experts multiplied numbers on a device that does not".into());
+            }
+        }
     }
     Ok(())
 }
 
-/// A layer, with rows in FP8 if a layout of their scales is given.
-fn check_layer(kernels: &Kernels, layer: &ExpertsFixture, of_rows: Option<Fp8Rows>) -> Result<(), String> {
+/// A layer, with rows in FP8 if a layout of their scales and a form are given.
+fn check_layer(kernels: &Kernels, layer: &ExpertsFixture, of_rows: Option<(Fp8Rows, RowForm)>) -> Result<(), String> {
     let (device, element, shape) = (kernels.device(), kernels.element(), layer.shape);
     use ExpertKernels::{Few, Float, Many, Narrow};
     let (float, packed) = (element == Element::F32, shape.weights != WeightType::Plain);
@@ -362,14 +398,14 @@ fn check_layer(kernels: &Kernels, layer: &ExpertsFixture, of_rows: Option<Fp8Row
         Quantised::new(device, MOST_ROWS, shape.hidden)?,
         Quantised::new(device, MOST_ROWS * shape.chosen(), shape.intermediate)?,
     ];
-    let products = of_rows.map(|layout| ExpertProducts {
-        values: quantised.each_ref().map(|to| to.out.slice()),
-        to: quantised.each_ref().map(|to| to.to(layout, RowForm::Values)),
+    let products = of_rows.map(|(layout, form)| ExpertProducts {
+        quantised: quantised.each_ref().map(|to| to.out.slice()),
+        to: quantised.each_ref().map(|to| to.to(layout, form)),
     });
     // A number next to the middle of two may be rounded to either.
     let allowed = 3.0 * tolerance(element) + if of_rows.is_some() { 0.03 } else { 0.0 };
     for rows in [MOST_ROWS, 1, 4, 13] {
-        let (logits, routes, expected) = layer.expected(rows, element, of_rows);
+        let (logits, routes, expected) = layer.expected(rows, element, of_rows.map(|(layout, _)| layout));
         for by in ways(rows) {
             let what =
                 format!("{} experts of {}→{}, {rows} rows, {by:?}", shape.routed, shape.hidden, shape.intermediate);

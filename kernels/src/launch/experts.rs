@@ -9,12 +9,14 @@
 //! product's summation order does not depend on its tile. Batch-invariant mode uses the kernels for
 //! few rows at every size. Shared experts are further experts of weight 1.
 
+use std::str::FromStr;
+
 use super::{
     Added, Kernels, Parts, QuantiseRows, QuantiseTo, RowForm, RowScales, Rows, WeightScales, WeightType, address,
     check_ints, grid, int, mxfp4_scale_bytes,
 };
 use crate::{
-    device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
+    device::{Arg, DeviceError, Element, Geometry, KernelFile, Slice, Split},
     reference::{GateActivation, MXFP4_BLOCK, Router, Scoring},
 };
 
@@ -26,10 +28,7 @@ pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "experts_float.cu", text: include_str!("../../cuda/experts_float.cu"), split: Split::Shared };
 
 /// Compiler option of experts with biases or another activation than SiLU.
-pub(super) const BIASED: &str = "-DBIASED";
-
-/// Compiler option of experts whose rows are in FP8.
-pub(super) const ROWS_FP8: &str = "-DROWS_FP8";
+const BIASED: &str = "-DBIASED";
 
 /// Maximum number of experts of a layer, including shared ones.
 pub const MOST_EXPERTS: usize = 512;
@@ -39,8 +38,10 @@ pub const MOST_CHOSEN: usize = 32;
 const RECORD_HEAD: usize = 4;
 /// Experts of a block of the router.
 const ROUTE_EXPERTS: usize = 16;
-/// Maximum number of rows for which [`ExpertKernels::Narrow`] is taken.
+/// Maximum number of rows for which [`ExpertKernels::Narrow`] is taken, and pairs of their tiles.
 const MOST_NARROW_ROWS: usize = 2;
+/// Maximum number of warps of a block.
+const MOST_WARPS: usize = 32;
 /// Maximum number of rows of [`ExpertKernels::Few`], whose experts each write a float row.
 const MOST_FEW_ROWS: usize = 512;
 /// Maximum number of rows of [`ExpertKernels::Many`].
@@ -76,15 +77,27 @@ pub struct ExpertsShape {
 pub enum ExpertKernels {
     /// Float products without tensor cores.
     Float,
-    /// Tiles of 8 pairs, in blocks of a quarter of the outputs of [`Few`](Self::Few), since few
+    /// Tiles of 2 pairs, in blocks of fewer outputs than those of [`Few`](Self::Few), since few
     /// tiles have too few of the other blocks to keep a device busy. Where weights are expanded,
-    /// warps share the inputs, and the order of sums is another one.
+    /// warps share the inputs ([`NarrowBlock`]), and the order of sums is another one.
     Narrow,
     /// Tiles of this many pairs (8, 16 or 32), of which each expert's output is added up in float.
     Few(usize),
     /// Tiles of this many pairs (64 or 128), of which each expert's output is rounded to the
     /// element type.
     Many(usize),
+}
+
+/// A block of [`ExpertKernels::Narrow`]: `-DNARROW_GATED` and `-DNARROW_DOWN` of `cuda/experts.cu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NarrowBlock {
+    /// Warps with different outputs, 16 each (gate and up counted separately).
+    pub warps: usize,
+    /// Groups of as many warps with the same outputs, among which 128 inputs at a time (64 of plain
+    /// weights) are dealt out.
+    pub shares: usize,
+    /// Stages of the ring of each group.
+    pub stages: usize,
 }
 
 /// Memory of a layer's experts, for some rows; see [`Kernels::experts_bytes`].
@@ -146,9 +159,9 @@ pub struct ExpertBiases<'a> {
 /// are), and joined ones of each pair as down reads them.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertProducts<'a> {
-    /// Receive values of the element type, `[rows, hidden]` and `[pairs, intermediate]`.
-    pub values: [Slice<'a>; 2],
-    /// Where their scales go, and how they are quantised; as [`RowForm::Values`].
+    /// Receive them, `[rows, hidden]` and `[pairs, intermediate]`.
+    pub quantised: [Slice<'a>; 2],
+    /// Where their scales go, and how they are quantised; both in one form.
     pub to: [QuantiseTo<'a>; 2],
 }
 
@@ -216,12 +229,78 @@ impl ExpertsShape {
     }
 }
 
+impl FromStr for NarrowBlock {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers: Option<Vec<usize>> = text.split(',').map(|number| number.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some(&[warps, shares, stages]) if (1..=MOST_WARPS).contains(&(warps * shares)) && stages > 1 => {
+                Ok(Self::new((warps, shares, stages)))
+            }
+            _ => Err(format!(
+                "{text:?} is not WARPS,SHARES,STAGES of a block, of up to {MOST_WARPS} warps and with two stages or more"
+            )),
+        }
+    }
+}
+
+impl NarrowBlock {
+    /// Those that compute gate and up, and down, of weights of a type.
+    pub const fn of(weights: WeightType) -> [Self; 2] {
+        let [gated, down] = match weights {
+            WeightType::Plain => [(2, 1, 8), (2, 1, 8)],
+            // Numbers that have to be expanded need warps for it; others, bytes in flight.
+            WeightType::Fp8 => [(2, 4, 2), (2, 4, 2)],
+            WeightType::Mxfp4 => [(1, 4, 4), (1, 4, 4)],
+        };
+        [Self::new(gated), Self::new(down)]
+    }
+
+    const fn new((warps, shares, stages): (usize, usize, usize)) -> Self {
+        Self { warps, shares, stages }
+    }
+
+    /// A compiler option with them.
+    fn option(self, name: &str) -> String {
+        format!("-D{name}={},{},{}", self.warps, self.shares, self.stages)
+    }
+}
+
+/// Compiler options of `experts.cu`, given those for all files of an element type: for some
+/// weights, for rows in FP8 in some form, and with biases or another activation than SiLU.
+pub(super) fn options(
+    plain: Vec<String>,
+    weights: WeightType,
+    narrow: Option<[NarrowBlock; 2]>,
+    form: Option<RowForm>,
+    biased: bool,
+) -> Vec<String> {
+    let [gated, down] = narrow.unwrap_or(NarrowBlock::of(weights));
+    let mut options = weights.options(plain);
+    options.extend([gated.option("NARROW_GATED"), down.option("NARROW_DOWN")]);
+    let of_rows: &[&str] = match form {
+        None => &[],
+        Some(RowForm::Values) => &["-DROWS_FP8"],
+        Some(RowForm::Numbers) => &["-DROWS_FP8", "-DX_FP8"],
+    };
+    options.extend(of_rows.iter().copied().chain(biased.then_some(BIASED)).map(String::from));
+    options
+}
+
+/// Compiler options of `experts_float.cu`, likewise.
+pub(super) fn float_options(plain: Vec<String>, weights: WeightType, biased: bool) -> Vec<String> {
+    let mut options = weights.options(plain);
+    options.extend(biased.then(|| BIASED.into()));
+    options
+}
+
 impl ExpertKernels {
     /// Pairs of a tile.
     fn tile(self) -> usize {
         match self {
             Self::Float => 1,
-            Self::Narrow => 8,
+            Self::Narrow => MOST_NARROW_ROWS,
             Self::Few(tile) | Self::Many(tile) => tile,
         }
     }
@@ -265,7 +344,9 @@ impl Kernels {
         if self.element == Element::F32 {
             return ExpertKernels::Float;
         }
-        if rows <= MOST_NARROW_ROWS && !one_order {
+        // Two rows in FP8 are faster in tiles of 8 pairs.
+        let narrow_rows = if shape.weights == WeightType::Fp8 { 1 } else { MOST_NARROW_ROWS };
+        if rows <= narrow_rows && !one_order {
             return ExpertKernels::Narrow;
         }
         // Pairs of an expert, on average: measured with `examples/experts_time.rs`, see
@@ -283,13 +364,23 @@ impl Kernels {
         }
     }
 
+    /// Compiles the kernels of a layer before their first use, as [`Device::load`] does.
+    ///
+    /// # Errors
+    /// When the compiler fails.
+    ///
+    /// [`Device::load`]: crate::device::Device::load
+    pub fn load_experts(&self, shape: &ExpertsShape, form: Option<RowForm>) -> Result<(), DeviceError> {
+        self.device.load(FILE, &self.expert_options(shape, form))
+    }
+
     /// Bytes of the memory that experts take for up to this many rows.
     pub fn experts_bytes(element: Element, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertsBytes {
-        use ExpertKernels::{Few, Float, Many};
+        use ExpertKernels::{Few, Float, Many, Narrow};
         let ways: &[ExpertKernels] = match (element, one_order) {
             (Element::F32, _) => &[Float],
             (_, true) => &[Few(8), Few(16), Few(32)],
-            (_, false) => &[Few(8), Few(16), Few(32), Many(64), Many(128)],
+            (_, false) => &[Narrow, Few(8), Few(16), Few(32), Many(64), Many(128)],
         };
         let all = ways.iter().map(|way| way.bytes(shape, rows, element.bytes()));
         all.fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
@@ -416,11 +507,11 @@ impl Kernels {
         [rows, inputs]: [usize; 2],
         gated: bool,
     ) -> Result<(Rows<'a>, Option<(RowScales<'a>, usize)>), DeviceError> {
-        let Some(ExpertProducts { values, to }) = experts.products else { return Ok((x, None)) };
+        let Some(ExpertProducts { quantised, to }) = experts.products else { return Ok((x, None)) };
         let at = usize::from(!gated);
-        let operands = QuantiseRows { out: values[at], to: to[at], x, unscaled: None, gated: false, rows, inputs };
+        let operands = QuantiseRows { out: quantised[at], to: to[at], x, unscaled: None, gated: false, rows, inputs };
         let scales = self.quantise_rows(operands)?;
-        Ok((Rows { at: values[at], stride: inputs }, Some((scales, scales.stride(rows)))))
+        Ok((Rows { at: quantised[at], stride: inputs }, Some((scales, scales.stride(rows)))))
     }
 
     fn launch_experts(
@@ -441,13 +532,11 @@ impl Kernels {
         let mut of_weights = WeightScales::arguments(scales, inputs);
         of_weights
             .extend(experts.weights.mxfp4_scales.map(|[gate_up, down]| address(if gated { gate_up } else { down })));
-        let mut options = shape.weights.options(self.options.clone());
+        let form = row_scales.map(|(scales, _)| scales.form);
         if let Some((scales, stride)) = row_scales {
-            options.push(ROWS_FP8.into());
             of_weights.extend([address(scales.at), int(stride)]);
         }
         if shape.has_form() {
-            options.push(BIASED.into());
             let bias = |biases: ExpertBiases<'_>| address(if gated { biases.gate_up } else { biases.down });
             of_weights.push(experts.weights.biases.map_or(address(Slice::NONE), bias));
             of_weights.extend(
@@ -465,45 +554,69 @@ impl Kernels {
                 let weighted = [address(work.expert), address(work.weight), int(rows)];
                 let more = if gated { &weighted[..1] } else { &weighted[..] };
                 let geometry = grid([outputs.div_ceil(8), rows * chosen, 1], 256, 0);
+                let options = float_options(self.options.clone(), shape.weights, shape.has_form());
                 let kernel = self.device.kernel(FLOAT_FILE, &options, name)?;
                 (kernel, geometry, [&begin[..], more, &end, &of_weights].concat())
             }
             ExpertKernels::Narrow | ExpertKernels::Few(_) | ExpertKernels::Many(_) => {
-                let (tile, narrow) = (by.tile(), by == ExpertKernels::Narrow);
-                let name = match (tile, gated) {
-                    _ if narrow && gated => "experts_gated_8_narrow",
-                    _ if narrow => "experts_down_8_narrow",
-                    (8, true) => "experts_gated_8",
-                    (8, false) => "experts_down_8",
-                    (16, true) => "experts_gated_16",
-                    (16, false) => "experts_down_16",
-                    (32, true) => "experts_gated_32",
-                    (32, false) => "experts_down_32",
-                    (64, true) => "experts_gated_64",
-                    (64, false) => "experts_down_64",
-                    (_, true) => "experts_gated_128",
-                    (_, false) => "experts_down_128",
-                };
-                let (warps, shares, stages) = match (tile, shape.weights) {
-                    (_, WeightType::Plain) if narrow => (2, 1, 8),
-                    _ if narrow => (2, 4, 2),
-                    (16 | 128, _) | (64, WeightType::Fp8 | WeightType::Mxfp4) => (8, 1, 3),
-                    _ => (8, 1, 4),
-                };
-                // Of a stage: 16 rows of weights of each warp, in MXFP4 their scales, and rows of x
-                // of as many inputs.
-                let row = if shape.weights == WeightType::Mxfp4 { 64 + 4 } else { 128 };
-                let block_outputs = 16 * warps;
-                let shared = shares * stages * (block_outputs * row + tile * shape.weights.piece() * 2);
-                let pieces = outputs.div_ceil(if gated { block_outputs / 2 } else { block_outputs });
+                let (name, geometry) = self.tiled(&shape, (by, gated), form, [outputs, most_tiles]);
+                let options = self.expert_options(&shape, form);
                 let arguments = [&begin[..], &tiles, &[int(rows)], &end, &of_weights].concat();
-                let kernel = self.device.kernel(FILE, &options, name)?;
-                (kernel, grid([pieces, most_tiles, 1], 32 * (warps * shares) as u32, shared), arguments)
+                (self.device.kernel(FILE, &options, name)?, geometry, arguments)
             }
         };
         // SAFETY: lengths are checked by `check_experts`; tiles are those that `route` has written
         // for as many pairs.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
+    }
+
+    /// Compiler options of the kernels with tiles.
+    fn expert_options(&self, shape: &ExpertsShape, form: Option<RowForm>) -> Vec<String> {
+        options(self.options.clone(), shape.weights, self.narrow, form, shape.has_form())
+    }
+
+    /// The kernel with tiles that computes a layer of this many outputs, and its geometry.
+    fn tiled(
+        &self,
+        shape: &ExpertsShape,
+        (by, gated): (ExpertKernels, bool),
+        form: Option<RowForm>,
+        [outputs, most_tiles]: [usize; 2],
+    ) -> (&'static str, Geometry) {
+        let (tile, numbers) = (by.tile(), form == Some(RowForm::Numbers));
+        let name = match (tile, gated) {
+            (MOST_NARROW_ROWS, true) => "experts_gated_narrow",
+            (MOST_NARROW_ROWS, false) => "experts_down_narrow",
+            (8, true) => "experts_gated_8",
+            (8, false) => "experts_down_8",
+            (16, true) => "experts_gated_16",
+            (16, false) => "experts_down_16",
+            (32, true) => "experts_gated_32",
+            (32, false) => "experts_down_32",
+            (64, true) => "experts_gated_64",
+            (64, false) => "experts_down_64",
+            (_, true) => "experts_gated_128",
+            (_, false) => "experts_down_128",
+        };
+        let [of_gated, of_down] = self.narrow.unwrap_or(NarrowBlock::of(shape.weights));
+        let NarrowBlock { warps, shares, stages } = match (tile, shape.weights) {
+            (MOST_NARROW_ROWS, _) => {
+                if gated {
+                    of_gated
+                } else {
+                    of_down
+                }
+            }
+            (16 | 128, _) | (64, WeightType::Fp8 | WeightType::Mxfp4) if !numbers => NarrowBlock::new((8, 1, 3)),
+            _ => NarrowBlock::new((8, 1, 4)),
+        };
+        // Of a stage: 16 rows of weights of each warp, in MXFP4 their scales, and rows of x of as
+        // many inputs.
+        let row = if shape.weights == WeightType::Mxfp4 { 64 + 4 } else { 128 };
+        let (block_outputs, element) = (16 * warps, if numbers { 1 } else { 2 });
+        let shared = shares * stages * (block_outputs * row + tile * shape.weights.piece() * element);
+        let blocks = outputs.div_ceil(if gated { block_outputs / 2 } else { block_outputs });
+        (name, grid([blocks, most_tiles, 1], 32 * (warps * shares) as u32, shared))
     }
 
     fn check_experts(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
@@ -522,9 +635,17 @@ impl Kernels {
             let name = self.element.name();
             return Err(DeviceError::Shape(format!("experts of {rows} rows of {name} are not computed by {by:?}")));
         }
-        let as_values = |products: ExpertProducts<'_>| products.to.iter().all(|to| to.form == RowForm::Values);
-        if products.is_some_and(|products| shape.weights != WeightType::Fp8 || !as_values(products)) {
-            return Err(DeviceError::Shape("rows in FP8 of experts are values, for weights in FP8".into()));
+        let computed = |ExpertProducts { to: [first, second], .. }: ExpertProducts<'_>| {
+            let has_numbers = first.form == RowForm::Numbers;
+            let form = first.form == second.form && (!has_numbers || self.device.properties().multiplies_fp8());
+            form && shape.weights == WeightType::Fp8
+        };
+        if products.is_some_and(|products| !computed(products)) {
+            return Err(DeviceError::Shape(
+                "rows in FP8 of experts are for weights in FP8, both in one form, and numbers for devices that \
+                 multiply these"
+                    .into(),
+            ));
         }
         self.check_rows(x, rows, shape.hidden)?;
         let element = self.element.bytes();

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::{Kernels, address, int, line};
 use crate::{
-    device::{Arg, DeviceError, Element, KernelFile, Slice, Split, matmul::row_scales},
+    device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split, matmul::row_scales},
     reference::{FP8_BLOCK, Fp8Rows, Fp8Scales},
 };
 
@@ -109,6 +109,13 @@ impl<'a> WeightScales<'a> {
             )));
         }
         self.at.check(self.layout.count(rows, inputs) * 4)
+    }
+}
+
+impl RowForm {
+    /// That of rows for products in FP8 on a device: numbers, if it multiplies these.
+    pub fn of(properties: &Properties) -> Self {
+        if properties.multiplies_fp8() { Self::Numbers } else { Self::Values }
     }
 }
 

@@ -93,8 +93,7 @@ impl Machine {
         Input { rows: quantised, unscaled: None, scales: Some(RowScales { at, layout, form }) }
     }
 
-    /// How up to `rows` rows of experts that multiply in FP8 are quantised: as values, in the
-    /// workspace.
+    /// How up to `rows` rows of experts that multiply in FP8 are quantised, in the workspace.
     pub(super) fn expert_products<'a>(
         &self,
         work: &'a Activations,
@@ -109,9 +108,9 @@ impl Machine {
             scales: scales[at],
             fixed: quantisers[at].fixed.as_ref().map(Buffer::slice),
             layout: quantisers[at].layout,
-            form: RowForm::Values,
+            form: RowForm::of(self.device().properties()),
         };
-        ExpertProducts { values: apart(&work.quantised, bytes[0]), to: [to(0), to(1)] }
+        ExpertProducts { quantised: apart(&work.quantised, bytes[0]), to: [to(0), to(1)] }
     }
 
     /// Where the rows of a layer go: as numbers, if the device multiplies these.
@@ -121,7 +120,7 @@ impl Machine {
             scales: work.row_scales.slice(),
             fixed: fixed.as_ref().map(Buffer::slice),
             layout: *layout,
-            form: if self.device().properties().multiplies_fp8() { RowForm::Numbers } else { RowForm::Values },
+            form: RowForm::of(self.device().properties()),
         }
     }
 }
