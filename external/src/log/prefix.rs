@@ -5,7 +5,7 @@ const VLLM_PROCESSES: [&str; 6] = ["APIServer", "ApiServer", "EngineCore", "Work
 
 /// What a word before a server's own words is.
 #[derive(PartialEq)]
-enum Word {
+enum PrefixWord {
     /// It names the process, container or pod.
     Source,
     /// It differs from line to line, or says nothing about the server.
@@ -23,28 +23,28 @@ pub(super) fn of(line: &str) -> String {
     while let Some((word, after)) = next(rest) {
         rest = after.trim_start();
         match kind(word, rest) {
-            Word::Source => found += word,
-            Word::Skipped => {}
-            Word::Own => break,
+            PrefixWord::Source => found += word,
+            PrefixWord::Skipped => {}
+            PrefixWord::Own => break,
         }
     }
     found
 }
 
-fn kind(word: &str, after: &str) -> Word {
+fn kind(word: &str, after: &str) -> PrefixWord {
     if word.starts_with('(') && word.contains("pid=") {
         let is_vllm = VLLM_PROCESSES.iter().any(|name| word[1..].starts_with(name));
-        return if is_vllm { Word::Skipped } else { Word::Source };
+        return if is_vllm { PrefixWord::Skipped } else { PrefixWord::Source };
     }
     let is_unit = |word: &str| word.ends_with("]:") && !word.starts_with('[');
     let is_task = word.strip_suffix(':').is_some_and(|number| number.parse::<u32>().is_ok());
     if word.starts_with("[pod/") || is_unit(word) || is_task || after.starts_with('|') {
-        return Word::Source;
+        return PrefixWord::Source;
     }
     // The journal's `Nov 28` and the name of its host.
     let is_date = word.len() <= 3 && word.chars().all(char::is_alphanumeric);
     let is_host = after.split_whitespace().next().is_some_and(is_unit);
-    if is_time(word) || word == "|" || is_date || is_host { Word::Skipped } else { Word::Own }
+    if is_time(word) || word == "|" || is_date || is_host { PrefixWord::Skipped } else { PrefixWord::Own }
 }
 
 /// The first word of a text and what follows; what is in round brackets is one word.
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_told_apart_and_times_are_not() {
+    fn servers_differ_and_times_do_not() {
         for (line, expected) in [
             ("[2026-11-28 21:35:01 TP0] Decode batch, #running-req: 8", ""),
             ("INFO 11-28 21:36:13 [loggers.py:310] Engine 000: Avg", ""),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     LogInterval, LoggedSettings, ServerLog, prefix, printed,
-    starts::{Report, Starts},
+    starts::{LoggedReport, Starts},
     words::{list_after, number_after},
 };
 use crate::api::ApiKind;
@@ -27,7 +27,7 @@ struct Rank {
 
 /// What is remembered between the lines of a server.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct SglangState {
     reports: Vec<(Rank, usize, LogInterval)>,
     /// Ranks that have processed prompts since their last report.
     prompts: HashSet<Rank>,
@@ -38,7 +38,7 @@ pub(super) struct State {
 }
 
 /// Reads a line.
-pub(super) fn line(starts: &mut Starts<State>, line: &str) {
+pub(super) fn line(starts: &mut Starts<SglangState>, line: &str) {
     starts.line += 1;
     let number = starts.line;
     if let Some(settings) = line.split_once("server_args=").and_then(|(_, arguments)| printed_settings(arguments)) {
@@ -70,7 +70,7 @@ pub(super) fn line(starts: &mut Starts<State>, line: &str) {
 }
 
 /// The servers that report rounds.
-pub(super) fn servers(starts: Starts<State>) -> Vec<ServerLog> {
+pub(super) fn servers(starts: Starts<SglangState>) -> Vec<ServerLog> {
     starts.servers(ApiKind::Sglang, |settings, state| {
         // What was captured and what holds decides, wherever it is printed.
         if !state.captured.is_empty() {
@@ -84,8 +84,9 @@ pub(super) fn servers(starts: Starts<State>) -> Vec<ServerLog> {
             *part = rank.part.min(*part);
         }
         let counted = state.reports.into_iter().filter(|(rank, ..)| first[&rank.data] == rank.part);
-        let reports =
-            counted.map(|(rank, line, interval)| Report { line, rank: format!("{:?}", rank.data), interval }).collect();
+        let reports = counted
+            .map(|(rank, line, interval)| LoggedReport { line, rank: format!("{:?}", rank.data), interval })
+            .collect();
         let mut retractions: HashMap<Option<u32>, usize> = HashMap::new();
         for (rank, requests) in state.retractions {
             let most = retractions.entry(rank.data).or_default();

@@ -6,7 +6,7 @@ use super::{LogInterval, LoggedSettings, ServerLog};
 use crate::api::ApiKind;
 
 /// A report and where it is.
-pub(super) struct Report {
+pub(super) struct LoggedReport {
     /// The number of its line.
     pub line: usize,
     /// The rank or engine that reports it, within the server.
@@ -34,7 +34,7 @@ impl<State> Start<State> {
     }
 
     /// Whether both ran at the same time, as engines of the same configuration.
-    fn is_beside(&self, other: &Self) -> bool {
+    fn runs_with(&self, other: &Self) -> bool {
         let shape = |settings: &LoggedSettings| {
             (settings.num_steps, settings.topk, settings.verified_rows, settings.max_running, settings.graphs_off)
         };
@@ -101,11 +101,11 @@ impl<State: Default> Starts<State> {
     pub fn servers(
         self,
         kind: ApiKind,
-        mut finish: impl FnMut(&mut LoggedSettings, State) -> (Vec<Report>, usize),
+        mut finish: impl FnMut(&mut LoggedSettings, State) -> (Vec<LoggedReport>, usize),
     ) -> Vec<ServerLog> {
         let mut groups: Vec<Vec<Start<State>>> = Vec::new();
         for start in self.all.into_iter().filter(|start| start.reports.is_some()) {
-            match groups.iter_mut().find(|group| group.iter().any(|other| other.is_beside(&start))) {
+            match groups.iter_mut().find(|group| group.iter().any(|other| other.runs_with(&start))) {
                 Some(group) => group.push(start),
                 None => groups.push(vec![start]),
             }
@@ -117,7 +117,7 @@ impl<State: Default> Starts<State> {
 fn server<State>(
     kind: ApiKind,
     group: Vec<Start<State>>,
-    finish: &mut impl FnMut(&mut LoggedSettings, State) -> (Vec<Report>, usize),
+    finish: &mut impl FnMut(&mut LoggedSettings, State) -> (Vec<LoggedReport>, usize),
 ) -> ServerLog {
     let mut log = ServerLog { kind, settings: LoggedSettings::default(), intervals: Vec::new(), retractions: 0 };
     let mut reports = Vec::new();

@@ -238,7 +238,7 @@ fn each_data_parallel_rank_is_a_source_and_each_stage_of_a_pipeline_is_not() {
 }
 
 #[test]
-fn engines_of_one_log_are_told_apart_by_what_is_written_before_their_lines() {
+fn engines_of_one_log_differ_by_what_is_written_before_their_lines() {
     let arguments =
         "[2026-11-28 21:34:48] server_args=ServerArgs(speculative_algorithm='EAGLE3', speculative_num_steps=3)\n";
     for prefixes in [

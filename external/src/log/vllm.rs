@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     LogInterval, LoggedSettings, ServerLog, prefix, printed,
-    starts::{Report, Starts},
+    starts::{LoggedReport, Starts},
     words::{entry, list_after, number_after, time_of_day},
 };
 use crate::api::ApiKind;
@@ -26,14 +26,14 @@ const LONGEST: u32 = 600;
 
 /// A report, whose acceptance is understood when the time between reports is known.
 struct Line {
-    report: Report,
-    drafts: Option<Drafts>,
+    report: LoggedReport,
+    drafts: Option<LoggedDrafts>,
     /// Whether engine V1 wrote it, which has no line of drafts if there were none.
     is_v1: bool,
 }
 
 /// What a line of speculation says of a period.
-struct Drafts {
+struct LoggedDrafts {
     /// Tokens per round with drafts.
     length: Option<f64>,
     accepted: Option<f64>,
@@ -44,7 +44,7 @@ struct Drafts {
 
 /// What is remembered between the lines of a server.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct VllmState {
     lines: Vec<Line>,
     /// A report of speculation belongs to the throughput before it, which may have been left out.
     is_kept: bool,
@@ -61,7 +61,7 @@ pub(super) struct State {
 }
 
 /// Reads a line.
-pub(super) fn line(starts: &mut Starts<State>, line: &str) {
+pub(super) fn line(starts: &mut Starts<VllmState>, line: &str) {
     starts.line += 1;
     let number = starts.line;
     if let Some(arguments) = after(line, &["non-default args:", " args: Namespace"]) {
@@ -98,7 +98,7 @@ fn captured(line: &str) -> Option<Vec<usize>> {
     ["'cudagraph_capture_sizes':", "\"cudagraph_capture_sizes\":"].iter().find_map(|name| list_after(line, name))
 }
 
-fn throughput(line: &str, number: usize, state: &mut State) {
+fn throughput(line: &str, number: usize, state: &mut VllmState) {
     let engine = engine(line);
     if let Some(now) = time_of_day(line) {
         let before = state.at.insert(engine.to_owned(), now);
@@ -111,7 +111,7 @@ fn throughput(line: &str, number: usize, state: &mut State) {
     let found = interval(line);
     state.is_kept = found.is_some();
     state.lines.extend(found.map(|interval| Line {
-        report: Report { line: number, rank: engine.to_owned(), interval },
+        report: LoggedReport { line: number, rank: engine.to_owned(), interval },
         drafts: None,
         is_v1: line.contains("Engine"),
     }));
@@ -135,10 +135,10 @@ fn interval(line: &str) -> Option<LogInterval> {
     .filter(|interval| interval.running > 0.0)
 }
 
-fn drafts(line: &str, so_far: &mut [f64; 2]) -> Drafts {
+fn drafts(line: &str, so_far: &mut [f64; 2]) -> LoggedDrafts {
     let number = |name| number_after(line, name);
     let rates = line.split_once("Per-position acceptance rate:").map_or("", |(_, rest)| rest);
-    let mut found = Drafts {
+    let mut found = LoggedDrafts {
         length: number("Mean acceptance length:"),
         accepted: number("Accepted:").or_else(|| number("Number of accepted tokens:")),
         accepted_per_s: number("Accepted throughput:"),
@@ -163,7 +163,7 @@ fn drafts(line: &str, so_far: &mut [f64; 2]) -> Drafts {
 }
 
 /// The servers that report throughputs.
-pub(super) fn servers(starts: Starts<State>) -> Vec<ServerLog> {
+pub(super) fn servers(starts: Starts<VllmState>) -> Vec<ServerLog> {
     starts.servers(ApiKind::Vllm, |settings, state| {
         let seconds = period(state.periods);
         settings.max_running = settings.max_running.map(|each| each * state.together.unwrap_or(1));
@@ -201,7 +201,7 @@ fn drafts_from_texts(settings: &LoggedSettings) -> bool {
 
 /// vLLM averages over rounds with drafts. If many have none, all rounds are counted by the tokens:
 /// each is an accepted draft or the last one of a round.
-fn read_acceptance(drafts: Drafts, interval: &mut LogInterval, settings: &LoggedSettings) {
+fn read_acceptance(drafts: LoggedDrafts, interval: &mut LogInterval, settings: &LoggedSettings) {
     let drafted = drafts.drafted.filter(|drafted| *drafted > 0.0);
     // Some versions of 0.8 write such a line without speculation too.
     if settings.algorithm.is_none() && drafted.is_none() && drafts.length.is_none() {
