@@ -4,16 +4,22 @@
 //! Lines that are not understood are skipped: logs mix the output of several programs. Figures are
 //! those of the engine; nothing is corrected here.
 
+mod lines;
+mod prefix;
 mod printed;
 mod sglang;
+mod starts;
 mod vllm;
 mod words;
+
+use std::io::{self, BufRead};
 
 use serde_json::Value;
 
 use crate::api::ApiKind;
 
-/// A log.
+/// What a server says of its rounds from one start to the next: one or more engines with the same
+/// configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerLog {
     /// The engine that wrote it.
@@ -22,7 +28,7 @@ pub struct ServerLog {
     pub settings: LoggedSettings,
     /// Periods between two reports, in order.
     pub intervals: Vec<LogInterval>,
-    /// How many times requests were put back because the KV cache was full.
+    /// Number of requests that were put back because the KV cache was full, each time.
     pub retractions: usize,
 }
 
@@ -39,7 +45,8 @@ pub struct LoggedSettings {
     pub topk: Option<usize>,
     /// Rows that are verified for each request, the root included.
     pub verified_rows: Option<usize>,
-    /// Maximum number of running requests.
+    /// Maximum number of running requests of what a report is about: in a log a data-parallel rank
+    /// of SGLang or an engine of vLLM, in metrics the whole server.
     pub max_running: Option<usize>,
     /// Whether CUDA graphs are off.
     pub graphs_off: bool,
@@ -58,13 +65,21 @@ pub struct LoggedSettings {
 /// A period between two reports of a server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogInterval {
+    /// Which of the ranks and engines reports it, from 0.
+    pub source: usize,
+    /// Its duration. SGLang reports after a number of rounds, so there it is an estimate, from the
+    /// requests at its end.
+    pub seconds: f64,
     /// Running requests, at its end.
     pub running: f64,
     /// Waiting requests, at its end.
     pub waiting: f64,
     /// Tokens generated per second.
     pub tokens_per_s: f64,
-    /// Tokens per round and request, bonus token included; `None` without speculation.
+    /// Whether drafts are verified in it, by the configuration or by the report.
+    pub speculates: bool,
+    /// Tokens per round and request, bonus token included; `None` without speculation, and where
+    /// the engine does not report it.
     pub accept_length: Option<f64>,
     /// The share of rounds in which each position of the chain was accepted, if the engine reports
     /// it.
@@ -110,17 +125,46 @@ impl Spent {
 }
 
 impl LogInterval {
-    /// Milliseconds from one round of a request to its next one.
-    pub fn round_ms(&self) -> f64 {
-        self.running * self.accept_length.unwrap_or(1.0) / self.tokens_per_s * 1e3
+    /// Generated tokens.
+    pub fn tokens(&self) -> f64 {
+        self.tokens_per_s * self.seconds
+    }
+
+    /// Milliseconds from one round of a request to its next one; `None` if the tokens of a round
+    /// are not known.
+    pub fn round_ms(&self) -> Option<f64> {
+        let without = (!self.speculates).then_some(1.0);
+        Some(self.running * self.accept_length.or(without)? / self.tokens_per_s * 1e3)
     }
 }
 
 impl ServerLog {
-    /// Reads a log; `None` if no line reports rounds of SGLang or vLLM.
-    pub fn parse(text: &str) -> Option<Self> {
-        let plain = words::without_escapes(text);
-        [sglang::read(&plain), vllm::read(&plain)].into_iter().flatten().max_by_key(|log| log.intervals.len())
+    /// Reads a log, in which bytes of other programs may be anything: the servers whose rounds it
+    /// reports, in the order of their starts. Engines that run at the same time with the same
+    /// configuration are one server. Empty if no line reports rounds of SGLang or vLLM.
+    ///
+    /// # Errors
+    /// If reading fails.
+    pub fn read(from: impl BufRead) -> io::Result<Vec<Self>> {
+        let (mut sglang, mut vllm) = (starts::Starts::default(), starts::Starts::default());
+        lines::each(from, |line| {
+            let plain = words::without_escapes(line);
+            sglang::line(&mut sglang, &plain);
+            vllm::line(&mut vllm, &plain);
+        })?;
+        let reports = |logs: &Vec<Self>| logs.iter().map(|log| log.intervals.len()).sum::<usize>();
+        let read = [sglang::servers(sglang), vllm::servers(vllm)];
+        Ok(read.into_iter().max_by_key(reports).unwrap_or_default())
+    }
+
+    /// Whether drafts are verified, also where accept lengths are not known.
+    pub fn speculates(&self) -> bool {
+        self.settings.algorithm.is_some() || self.intervals.iter().any(|interval| interval.speculates)
+    }
+
+    /// Number of ranks and engines that report.
+    pub fn sources(&self) -> usize {
+        self.intervals.iter().map(|interval| interval.source + 1).max().unwrap_or_default()
     }
 }
 

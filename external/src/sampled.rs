@@ -26,7 +26,14 @@ pub struct SampledReading {
 /// The settings of a server and what it did between readings; intervals without running requests or
 /// tokens are left out.
 pub fn observed(kind: ApiKind, info: &ServerInfo, readings: &[SampledReading]) -> ServerLog {
-    let intervals = readings.windows(2).filter_map(|pair| interval(kind, &pair[0], &pair[1])).collect();
+    let settings = info.resolved.as_ref().map(|answer| settings(kind, answer)).unwrap_or_default();
+    // Without a length, an accept length of 1 would be assumed. spectune's server counts rounds.
+    let is_drafting = settings.algorithm.is_some() && settings.engine.is_none();
+    let intervals = readings
+        .windows(2)
+        .filter_map(|pair| interval(kind, &pair[0], &pair[1]))
+        .map(|found| LogInterval { speculates: is_drafting || found.accept_length.is_some(), ..found })
+        .collect();
     let name = match kind {
         ApiKind::Sglang => "sglang:num_retracted_requests_total",
         ApiKind::Vllm => "vllm:num_preemptions_total",
@@ -35,7 +42,6 @@ pub fn observed(kind: ApiKind, info: &ServerInfo, readings: &[SampledReading]) -
         (Some(first), Some(last)) => more(first, last, |metrics| metrics.get(name)).unwrap_or_default(),
         _ => 0.0,
     };
-    let settings = info.resolved.as_ref().map(|answer| settings(kind, answer)).unwrap_or_default();
     ServerLog { kind, settings, intervals, retractions: retractions as usize }
 }
 
@@ -87,13 +93,13 @@ fn interval(kind: ApiKind, before: &SampledReading, after: &SampledReading) -> O
                 tokens_per_s: tokens / seconds,
                 accept_length: rounds.zip(accepted).map(|(rounds, accepted)| 1.0 + accepted / rounds),
                 positions: positions(before, after, rounds),
-                graph: None,
                 cache_used: usage("vllm:kv_cache_usage_perc").or(usage("vllm:gpu_cache_usage_perc")),
                 prompts: grew("vllm:prompt_tokens_total").is_some_and(|tokens| tokens > 0.0),
-                spent: None,
+                ..LogInterval::default()
             }
         }
     };
+    let found = LogInterval { seconds, ..found };
     Some(found).filter(|found| seconds > 0.0 && found.running > 0.0 && found.tokens_per_s > 0.0)
 }
 
@@ -120,7 +126,6 @@ fn spectune(before: &SampledReading, after: &SampledReading, seconds: f64) -> Op
         tokens_per_s: grew("spectune_generation_tokens_total")? / seconds,
         accept_length: drafted.zip(accepted).map(|(rounds, accepted)| 1.0 + accepted / rounds),
         positions: positions(before, after, drafted),
-        graph: None,
         cache_used: now("vllm:kv_cache_usage_perc"),
         prompts: grew("spectune_prompt_tokens_total").is_some_and(|tokens| tokens > 0.0),
         spent: Some(Spent {
@@ -130,6 +135,7 @@ fn spectune(before: &SampledReading, after: &SampledReading, seconds: f64) -> Op
             in_prefill: time("prefill"),
             parts: ["draft", "verify", "extend"].map(time),
         }),
+        ..LogInterval::default()
     })
 }
 
@@ -181,6 +187,8 @@ mod tests {
         );
         assert_eq!((settings.max_running, settings.captured.as_slice(), log.retractions), (Some(48), &[1, 8][..], 2));
         let first = LogInterval {
+            seconds: 5.0,
+            speculates: true,
             running: 8.0,
             waiting: 2.0,
             tokens_per_s: 200.0,
@@ -271,6 +279,8 @@ mod tests {
         let readings = [reading(0, &page(0, 0, 0, 0)), reading(10, &page(500, 200, 150, 100))];
         let log = observed(ApiKind::Vllm, &ServerInfo::default(), &readings);
         let expected = LogInterval {
+            seconds: 10.0,
+            speculates: true,
             running: 4.0,
             tokens_per_s: 50.0,
             accept_length: Some(2.25),

@@ -30,6 +30,8 @@ pub struct Promise {
 /// A diagnosis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
+    /// Number of ranks and engines that report; all figures are those of one of them.
+    pub sources: usize,
     /// Figures by number of running requests, ascending.
     pub loads: Vec<LoadFigures>,
     /// Comparisons with the run without speculation, for numbers of running requests that both
@@ -90,7 +92,7 @@ pub fn diagnose(log: &ServerLog, without: Option<&ServerLog>, promise: Promise) 
     let findings = advice::findings(log, &loads, &against, promise);
     let divides = loads.iter().any(|load| load.spent.is_some_and(|spent| spent.parts_ms.is_some()));
     let unknown = advice::unknown(log, without.is_some(), divides);
-    Diagnosis { loads, against, factors, findings, unknown }
+    Diagnosis { sources: log.sources(), loads, against, factors, findings, unknown }
 }
 
 /// Compares with the load that is closest in running requests, if it is close.

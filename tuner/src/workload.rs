@@ -19,7 +19,7 @@ use engine::{Request, SamplingParams, StopConditions};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::sweep::{self, SweepFile};
 
-pub use self::model_text::ModelText;
+pub use self::{formats::refusal, model_text::ModelText};
 use self::{prompts::PromptList, random::share, trace::TracedRequest};
 use crate::{TunerError, error::tidy, trials::configuration::TrialLoad};
 

@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::Read,
+    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -16,7 +16,10 @@ use external::{
     log::ServerLog,
     sampled::{self, SampledReading},
 };
-use tuner::diagnosis::{Against, Diagnosis, LoadFigures, Promise, diagnose};
+use tuner::{
+    diagnosis::{Against, Diagnosis, LoadFigures, Promise, diagnose},
+    workload,
+};
 
 use crate::{exit::Exit, setup, terminal};
 
@@ -26,18 +29,17 @@ Examples:
   docker logs sglang 2>&1 | spectune diagnose -
   spectune diagnose eagle.log --against plain.log     # the same load without speculation
   spectune diagnose eagle.log --against plain.log --promised-speed-up 2.5 --promised-accept-length 3.6
+  spectune diagnose all.log --start 1                 # of a log with several starts, the first
   spectune diagnose http://localhost:30000            # a running server, under the load that it has
 
 Reads what SGLang (`Decode batch` …) and vLLM (`Avg generation throughput` …) print every few seconds \
 under load. The gap between the promised and the found speed-up is a product: acceptance, how much \
 longer a round takes, and the rest. Accept lengths are tokens per round and request, bonus token \
-included; for one request, SGLang counts its first token too, which vLLM leaves out.
+included; for one request, SGLang counts its first token too, which vLLM leaves out. Of several data-parallel \
+ranks or engines, all figures are those of one.
 
 Of a server at a URL it reads /metrics every --interval seconds for --seconds, and sends no requests: give it a load \
 meanwhile. SGLang needs --enable-metrics.";
-
-/// Bytes of a log that are read; a longer one ends there.
-const LARGEST_LOG: u64 = 1 << 30;
 
 /// Time to wait for an answer of a server.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,6 +55,10 @@ pub struct Arguments {
     /// The log of the same load without speculation, or the URL of a server that has it
     #[arg(long, value_name = "LOG|URL")]
     against: Option<PathBuf>,
+    /// Of a log with several starts of servers, the one to diagnose, from 1 (default: the last);
+    /// engines that run at the same time with the same settings are one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    start: Option<u64>,
     /// The speed-up that was promised, as a ratio to no speculation; needs --against
     #[arg(long, value_name = "RATIO", requires = "against")]
     promised_speed_up: Option<f64>,
@@ -83,10 +89,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             bail!("{flag} {} is out of range, expected a number above {least}", value.unwrap_or_default());
         }
     }
-    let read = figures(&arguments.log, &arguments)?;
-    let without = arguments.against.as_deref().map(|against| figures(against, &arguments)).transpose()?;
-    if without.as_ref().is_some_and(|without| without.intervals.iter().any(|interval| interval.accept_length.is_some()))
-    {
+    let read = figures(&arguments.log, arguments.start, &arguments)?;
+    let without = arguments.against.as_deref().map(|against| figures(against, None, &arguments)).transpose()?;
+    if without.as_ref().is_some_and(ServerLog::speculates) {
         bail!("the server of --against speculates too: give one without speculation");
     }
     let promise = Promise { speed_up: promised_speed_up, accept_length: promised_accept_length };
@@ -100,9 +105,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 /// The figures of a log, or of a running server.
-fn figures(from: &Path, arguments: &Arguments) -> anyhow::Result<ServerLog> {
+fn figures(from: &Path, start: Option<u64>, arguments: &Arguments) -> anyhow::Result<ServerLog> {
     let url = from.to_str().filter(|text| text.starts_with("http://") || text.starts_with("https://"));
-    url.map_or_else(|| read_log(from), |url| watch(url, arguments))
+    match url {
+        None => read_log(from, start),
+        Some(_) if start.is_some() => bail!("--start is about a log: a running server has one start"),
+        Some(url) => watch(url, arguments),
+    }
 }
 
 /// Reads the metrics of a running server for a while.
@@ -137,22 +146,40 @@ fn watch(url: &str, arguments: &Arguments) -> anyhow::Result<ServerLog> {
     Ok(found)
 }
 
-/// Reads a log, in which bytes of other programs may be anything.
-fn read_log(path: &Path) -> anyhow::Result<ServerLog> {
+/// Reads a log: the given start of a server, or the last one.
+fn read_log(path: &Path, start: Option<u64>) -> anyhow::Result<ServerLog> {
+    let name = path.display();
+    let cannot_read = || format!("cannot read {name}");
     let from: Box<dyn Read> = match path.as_os_str() == "-" {
         true => Box::new(std::io::stdin()),
-        false => Box::new(File::open(path).with_context(|| format!("cannot read {}", path.display()))?),
+        false => Box::new(File::open(path).with_context(cannot_read)?),
     };
-    let mut bytes = Vec::new();
-    from.take(LARGEST_LOG).read_to_end(&mut bytes).with_context(|| format!("cannot read {}", path.display()))?;
-    let text = String::from_utf8_lossy(&bytes);
-    ServerLog::parse(&text).with_context(|| {
-        format!(
-            "{} reports no rounds: expected lines of SGLang with `Decode batch` or of vLLM with `Avg generation throughput`, \
-             which servers print under load (not with --disable-log-stats)",
-            path.display()
-        )
-    })
+    let mut from = BufReader::new(from);
+    if let Some(reason) = workload::refusal(path, from.fill_buf().with_context(cannot_read)?) {
+        bail!("{name}: {reason}");
+    }
+    let mut servers = ServerLog::read(from).with_context(cannot_read)?;
+    let count = servers.len();
+    if count == 0 {
+        bail!(
+            "{name} reports no rounds: expected lines of SGLang with `Decode batch` or of vLLM with `Avg generation \
+             throughput`, which servers print under load (not with --disable-log-stats)"
+        );
+    }
+    let number = start.map_or(count, |start| usize::try_from(start).unwrap_or(usize::MAX));
+    if number > count {
+        bail!(
+            "--start {number} is out of range: {name} has reports of {count} start{}",
+            if count == 1 { "" } else { "s" }
+        );
+    }
+    if count > 1 {
+        terminal::note(&format!(
+            "{name} has reports of {count} starts of servers, or of servers with different settings: this is number \
+             {number}; --start N gives another"
+        ));
+    }
+    Ok(servers.swap_remove(number - 1))
 }
 
 fn shown(log: &ServerLog, found: &Diagnosis, promise: Promise) -> String {
@@ -210,18 +237,19 @@ fn configuration(log: &ServerLog) -> String {
         (Some(steps), Some(topk), Some(rows)) => format!(" ({steps},{topk},{rows})"),
         _ => String::new(),
     };
-    let speculates = log.intervals.iter().any(|interval| interval.accept_length.is_some());
     let algorithm = match &settings.algorithm {
         Some(algorithm) => format!("{algorithm}{shape}"),
-        None if speculates => "speculation".to_owned(),
+        None if log.speculates() => "speculation".to_owned(),
         None => "no speculation".to_owned(),
     };
-    let limit = settings.max_running.map_or_else(String::new, |limit| format!(", at most {limit} requests at once"));
-    format!(
-        "{engine}, {algorithm}{limit}; {} report{}\n",
-        log.intervals.len(),
-        if log.intervals.len() == 1 { "" } else { "s" }
-    )
+    let (each, ranks) = match log.sources() {
+        0 | 1 => ("", String::new()),
+        several => (" on each", format!(" of {several} ranks or engines; all figures are those of one")),
+    };
+    let limit =
+        settings.max_running.map_or_else(String::new, |limit| format!(", at most {limit} requests at once{each}"));
+    let plural = if log.intervals.len() == 1 { "" } else { "s" };
+    format!("{engine}, {algorithm}{limit}; {} report{plural}{ranks}\n", log.intervals.len())
 }
 
 fn row(load: &LoadFigures) -> String {

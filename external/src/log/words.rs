@@ -40,3 +40,13 @@ pub(super) fn list_after(line: &str, before: &str) -> Option<Vec<usize>> {
     let items = rest.split(']').next()?;
     items.split(',').map(|item| item.trim().parse().ok()).collect()
 }
+
+/// Seconds since midnight of the first time in a line, `21:36:13`.
+pub(super) fn time_of_day(line: &str) -> Option<u32> {
+    let bytes = line.as_bytes();
+    let at = bytes.windows(8).position(|window| {
+        window.iter().enumerate().all(|(at, byte)| if at % 3 == 2 { *byte == b':' } else { byte.is_ascii_digit() })
+    })?;
+    let number = |at: usize| u32::from(bytes[at] - b'0') * 10 + u32::from(bytes[at + 1] - b'0');
+    Some(number(at) * 3600 + number(at + 3) * 60 + number(at + 6))
+}

@@ -38,7 +38,7 @@ pub fn findings(
 /// What a log cannot show.
 pub fn unknown(log: &ServerLog, has_other: bool, divides: bool) -> Vec<String> {
     let mut unknown = Vec::new();
-    if log.settings.algorithm.is_some() && !has_other {
+    if log.speculates() && !has_other {
         unknown.push(
             "the speed-up: give the log of the same load without speculation with --against, or let `spectune tune` measure both"
                 .to_owned(),
@@ -53,6 +53,12 @@ pub fn unknown(log: &ServerLog, has_other: bool, divides: bool) -> Vec<String> {
     }
     if log.kind == ApiKind::Vllm {
         unknown.push("whether rounds ran as CUDA graphs: vLLM's log does not say".to_owned());
+    }
+    if log.intervals.iter().any(|interval| interval.speculates && interval.accept_length.is_none()) {
+        unknown.push(
+            "the accept length of some reports, or of all: the engine did not report it, so rounds are not counted there"
+                .to_owned(),
+        );
     }
     unknown
 }
@@ -144,15 +150,23 @@ fn waiting(loads: &[LoadFigures], log: &ServerLog, flags: &Flags) -> Option<Diag
     let full = load.cache_used.is_some_and(|share| share > 0.9);
     let change = match log.settings.max_running {
         _ if full => format!("the KV cache is full: {}, fewer drafts, or a KV cache in FP8", flags.memory),
-        Some(limit) if load.running + 1.0 >= limit as f64 => {
-            format!(
-                "{} is {limit} (SGLang lowers it with speculation unless it is given): raise it if memory allows",
-                flags.max_running
-            )
-        }
+        Some(limit) if load.running + 1.0 >= limit as f64 => limited(limit, log, flags),
         _ => "prompts come faster than they are processed: look at the share of prompts above".to_owned(),
     };
     Some(DiagnosisFinding { what, change })
+}
+
+/// Advice about the limit of running requests of what reports.
+fn limited(limit: usize, log: &ServerLog, flags: &Flags) -> String {
+    let is_sglang = log.kind == ApiKind::Sglang && log.settings.engine.is_none();
+    let lowered = if is_sglang { " (SGLang lowers it with speculation unless it is given)" } else { "" };
+    match log.sources() {
+        0 | 1 => format!("{} is {limit}{lowered}: raise it if memory allows", flags.max_running),
+        several => format!(
+            "each of {several} ranks or engines runs at most {limit}: raise {}{lowered} if memory allows",
+            flags.max_running
+        ),
+    }
 }
 
 fn retractions(log: &ServerLog, flags: &Flags) -> Option<DiagnosisFinding> {

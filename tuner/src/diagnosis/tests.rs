@@ -10,14 +10,18 @@ use super::*;
 /// Reports of a batch: without prompts, a round takes `round_ms`; every third report has as much
 /// time for prompts.
 fn log(kind: ApiKind, running: f64, round_ms: f64, accept: Option<f64>) -> ServerLog {
-    let rate = |round_ms: f64| running * accept.unwrap_or(1.0) / round_ms * 1e3;
-    let intervals = (0..13).map(|at| LogInterval {
-        running,
-        tokens_per_s: rate(if at % 3 == 0 { 2.0 * round_ms } else { round_ms }),
-        accept_length: accept,
-        prompts: at % 3 == 0,
-        graph: Some(true),
-        ..LogInterval::default()
+    let intervals = (0..13).map(|at| {
+        let round_ms = if at % 3 == 0 { 2.0 * round_ms } else { round_ms };
+        LogInterval {
+            running,
+            seconds: if kind == ApiKind::Sglang { 40.0 * round_ms / 1e3 } else { 10.0 },
+            tokens_per_s: running * accept.unwrap_or(1.0) / round_ms * 1e3,
+            speculates: accept.is_some(),
+            accept_length: accept,
+            prompts: at % 3 == 0,
+            graph: Some(true),
+            ..LogInterval::default()
+        }
     });
     let settings = LoggedSettings { algorithm: accept.map(|_| "EAGLE3".into()), ..LoggedSettings::default() };
     ServerLog { kind, settings, intervals: intervals.collect(), retractions: 0 }
@@ -193,4 +197,103 @@ fn sizes_that_no_line_lists_are_those_of_the_printed_arguments() {
     assert!(has(&short, "batches of prompts or of other kinds"), "{:#?}", said(&short));
     short.settings.version = Some("0.5.2".into());
     assert!(has(&short, "the largest captured batch is 8"), "{:#?}", said(&short));
+}
+
+/// A report of 10 seconds with 8 requests at 2 tokens per round.
+fn of_time(tokens_per_s: f64, prompts: bool) -> LogInterval {
+    LogInterval {
+        running: 8.0,
+        seconds: 10.0,
+        tokens_per_s,
+        speculates: true,
+        accept_length: Some(2.0),
+        prompts,
+        ..LogInterval::default()
+    }
+}
+
+#[test]
+fn reports_of_equal_time_add_up_tokens_and_those_of_equal_rounds_add_up_times() {
+    let settings = LoggedSettings { algorithm: Some("eagle3".into()), ..LoggedSettings::default() };
+    let intervals: Vec<LogInterval> =
+        (0..20).map(|at| of_time(if at % 2 == 0 { 300.0 } else { 100.0 }, at % 2 == 1)).collect();
+    let mut alternating = ServerLog { kind: ApiKind::Vllm, settings, intervals, retractions: 0 };
+    let load = diagnose(&alternating, None, Promise::default()).loads[0].clone();
+    let expected = (9.0 * 300.0 + 10.0 * 100.0) / 19.0;
+    assert!((load.tokens_per_s - expected).abs() < 1e-9, "{load:?}");
+    // A round takes 8 · 2 / 300 s.
+    assert!((load.round_ms.expect("rounds") - 160.0 / 3.0).abs() < 1e-9, "{load:?}");
+    assert!((load.other_share.expect("a share") - (1.0 - expected / 300.0)).abs() < 1e-9, "{load:?}");
+    // A report that is shorter, or in which hardly anything happened, counts for its time.
+    alternating.intervals.push(LogInterval { seconds: 1.0, ..of_time(10.0, true) });
+    let load = diagnose(&alternating, None, Promise::default()).loads[0].clone();
+    assert!((load.tokens_per_s - (190.0 * expected + 10.0) / 191.0).abs() < 1e-9, "{load:?}");
+    // Accept lengths and positions are those of all rounds, not of all reports.
+    alternating.intervals = vec![
+        of_time(100.0, false),
+        LogInterval { accept_length: Some(1.0), positions: vec![0.0], ..of_time(100.0, true) },
+        LogInterval { positions: vec![1.0], ..of_time(300.0, false) },
+    ];
+    let load = diagnose(&alternating, None, Promise::default()).loads[0].clone();
+    assert!((load.accept_length.expect("a length") - 400.0 / 250.0).abs() < 1e-9, "{load:?}");
+    assert!((load.positions[0] - 150.0 / 250.0).abs() < 1e-9, "{load:?}");
+}
+
+#[test]
+fn the_first_report_of_each_rank_is_left_out() {
+    let mut ranks = log(ApiKind::Sglang, 8.0, 10.0, Some(2.0));
+    let rate = ranks.intervals[1].tokens_per_s;
+    ranks.intervals = (0..44)
+        .map(|at| LogInterval {
+            source: at % 4,
+            tokens_per_s: if at < 4 { 10.0 } else { rate },
+            // The rank's own prompts, of its first report alone.
+            prompts: at < 4,
+            seconds: if at < 4 { 64.0 } else { 0.4 },
+            ..ranks.intervals[1].clone()
+        })
+        .collect();
+    ranks.settings.max_running = Some(8);
+    ranks.intervals.iter_mut().for_each(|interval| interval.waiting = 3.0);
+    let found = diagnose(&ranks, None, Promise::default());
+    let load = &found.loads[0];
+    assert_eq!((found.sources, found.loads.len(), load.reports), (4, 1, 40));
+    assert!((load.tokens_per_s - rate).abs() < 1e-9, "{load:?}");
+    assert!(load.other_share.expect("a share") < 1e-9, "{load:?}");
+    let lines = said(&ranks);
+    let advice = "each of 4 ranks or engines runs at most 8: raise --max-running-requests (SGLang lowers it";
+    assert!(lines.iter().any(|line| line.contains(advice)), "{lines:#?}");
+    // One report of each rank is no load, as one report of a single rank is none.
+    let one = LogInterval { running: 4.0, ..ranks.intervals[4].clone() };
+    ranks.intervals.extend((0..4).map(|source| LogInterval { source, ..one.clone() }));
+    assert_eq!(diagnose(&ranks, None, Promise::default()).loads.len(), 1);
+}
+
+#[test]
+fn rounds_of_speculation_without_a_length_are_not_known() {
+    let mut silent = log(ApiKind::Vllm, 8.0, 10.0, Some(2.0));
+    silent.intervals.iter_mut().for_each(|interval| interval.accept_length = None);
+    let found = diagnose(&silent, None, Promise::default());
+    let load = &found.loads[0];
+    assert_eq!((load.accept_length, load.round_ms, load.other_share), (None, None, None));
+    assert!(found.unknown.iter().any(|line| line.contains("the accept length")), "{:?}", found.unknown);
+    // Those that are known count.
+    silent.intervals.iter_mut().skip(6).for_each(|interval| interval.accept_length = Some(2.0));
+    let load = &diagnose(&silent, None, Promise::default()).loads[0];
+    assert_eq!((load.accept_length, load.round_ms.map(f64::round)), (Some(2.0), Some(10.0)));
+}
+
+#[test]
+fn advice_names_the_engine_that_wrote_the_log() {
+    for (kind, flag) in [
+        (ApiKind::Vllm, "--max-num-seqs is 64: raise"),
+        (ApiKind::Sglang, "--max-running-requests is 64 (SGLang lowers"),
+    ] {
+        let mut full = log(kind, 64.0, 20.0, Some(1.9));
+        full.settings.max_running = Some(64);
+        full.intervals.iter_mut().for_each(|interval| interval.waiting = 10.0);
+        let lines = said(&full);
+        assert!(lines.iter().any(|line| line.contains(flag)), "{lines:#?}");
+        assert!(kind == ApiKind::Sglang || !lines.iter().any(|line| line.contains("SGLang")), "{lines:#?}");
+    }
 }
