@@ -2,10 +2,11 @@
 //! input.
 //!
 //! Acceptance depends on models and prompts, not on the machine or the batch, so trials of all
-//! loads of a section are counted together.
+//! loads of a section are counted together, but for buckets of contexts, whose prompts differ.
 
-use schemas::tree::TreeShape;
+use schemas::tree::{RowBudget, TreeShape};
 use serde::Serialize;
+use tuner::trials::configuration::ContextRange;
 
 use crate::{error::ReportError, race, section::Section};
 
@@ -44,6 +45,12 @@ struct ImportedAcceptance {
     num_steps: usize,
     topk: usize,
     num_draft_tokens: usize,
+    /// Verified rows per request, of a tree with a budget of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row_budget: Option<RowBudget>,
+    /// The bucket of contexts whose requests were sent, if there are buckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contexts: Option<ContextRange>,
     /// Number of request-rounds.
     rounds: u64,
     accepted_per_round: f64,
@@ -76,7 +83,8 @@ pub fn json(sections: &[Section<'_>]) -> Result<String, ReportError> {
 }
 
 fn shapes(section: &Section<'_>) -> Vec<ImportedAcceptance> {
-    let mut counts: Vec<((String, TreeShape), Vec<u64>, bool)> = Vec::new();
+    type Key = (String, TreeShape, Option<ContextRange>);
+    let mut counts: Vec<(Key, Vec<u64>, bool)> = Vec::new();
     for (_, record) in &section.records {
         let configuration = &record.trial.configuration;
         // A table runs several trees, and its trial does not record which round used which.
@@ -84,7 +92,7 @@ fn shapes(section: &Section<'_>) -> Vec<ImportedAcceptance> {
         if configuration.shape.is_off() || figures.accept_histogram.is_empty() {
             continue;
         }
-        let key = (configuration.draft.clone(), configuration.shape);
+        let key = (configuration.draft.clone(), configuration.shape, record.trial.load.contexts());
         let at = counts.iter().position(|(known, ..)| *known == key).unwrap_or_else(|| {
             counts.push((key, Vec::new(), false));
             counts.len() - 1
@@ -95,8 +103,8 @@ fn shapes(section: &Section<'_>) -> Vec<ImportedAcceptance> {
         *simulated |= figures.simulated;
     }
     counts.sort_by(|a, b| a.0.cmp(&b.0));
-    let of = |((draft, shape), counts, simulated): ((String, TreeShape), Vec<u64>, bool)| {
-        Some(ImportedAcceptance { draft, ..ImportedAcceptance::from_counts(shape, &counts, simulated)? })
+    let of = |((draft, shape, contexts), counts, simulated): (Key, Vec<u64>, bool)| {
+        Some(ImportedAcceptance { draft, contexts, ..ImportedAcceptance::from_counts(shape, &counts, simulated)? })
     };
     counts.into_iter().filter_map(of).collect()
 }
@@ -114,6 +122,8 @@ impl ImportedAcceptance {
             num_steps: shape.num_steps,
             topk: shape.topk,
             num_draft_tokens: shape.num_draft_tokens,
+            row_budget: shape.row_budget,
+            contexts: None,
             rounds,
             accepted_per_round: accepted_by_position.iter().sum(),
             conditional_by_position: at_least.windows(2).map(|pair| share(pair[1], pair[0])).collect(),
@@ -126,6 +136,16 @@ impl ImportedAcceptance {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_budget_is_told_apart_from_the_whole_tree() {
+        let written = |shape: &str| {
+            let one = ImportedAcceptance::from_counts(shape.parse().expect("a shape"), &[4, 6], false).expect("rounds");
+            serde_json::to_value(one).expect("data")["row_budget"].clone()
+        };
+        assert_eq!(written("3,1,4~2.5"), serde_json::json!(2.5));
+        assert!(written("3,1,4").is_null());
+    }
 
     #[test]
     fn shares_are_counted_from_the_rounds_that_accepted_so_many() {

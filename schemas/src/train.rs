@@ -107,10 +107,10 @@ pub struct PromptSet {
     pub file: Option<String>,
     /// A JSON file with a list of token-id lists.
     pub input_ids: Option<String>,
-    /// A log of requests, written by `spectune serve --log-requests`. Its answers are reused if
-    /// they came from this same target.
+    /// A log of requests, written by `spectune serve --log-requests`, whose answers are reused.
+    /// Requests of another target are left out, and `turn` and `chat` are refused.
     pub log: Option<String>,
-    /// Maximum number of prompts, from the start of the file.
+    /// Maximum number of prompts, from the start of the file; of a log the newest ones.
     #[serde(default = "PromptSet::default_requests")]
     pub requests: usize,
     /// The message of the user with which a conversation ends: "first", "last" or "each", as in
@@ -118,7 +118,7 @@ pub struct PromptSet {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<UserTurn>,
     /// Skip prompts with more tokens than this. By default, a prompt that does not fit the context
-    /// is an error.
+    /// is an error; in a log it is left out.
     pub max_prompt_tokens: Option<usize>,
     /// Whether prompts are wrapped in the model's chat template (default: conversations are, plain
     /// prompts are not).

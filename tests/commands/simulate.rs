@@ -157,6 +157,11 @@ fn what_is_exported_is_that_of_the_draft_or_refused() {
     let flags = export("slime", &[&known[..], &block].concat(), 0, &[]).stdout;
     assert!(flags.contains("--sglang-speculative-algorithm DSPARK"), "{flags}");
 
+    // Names of algorithms are written as SGLang spells them, and what it needs besides is said.
+    let eagle = ["--accept-lengths", "1.7,2.2", "--speculative-algorithm", "eagle3", "--policy", "fixed"];
+    let flags = export("slime", &eagle, 0, &["add --sglang-speculative-draft-model-path"]).stdout;
+    assert!(flags.contains("--sglang-speculative-algorithm EAGLE3"), "{flags}");
+
     let trace = folder.path().join("trace.jsonl");
     traced(&trace, "3,1,4");
     let traced = ["--trace", text(&trace)];

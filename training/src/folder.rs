@@ -43,17 +43,18 @@ pub fn remove(path: &Path) -> Result<(), TrainingError> {
     tuner::files::remove_folder(path).map_err(TrainingError::write(path))
 }
 
-/// Copies the folder of a head: its configuration, tensors and texts.
+/// Copies the folder of a head: all of its files, such as the code of heads that bring their own,
+/// but for weights in other formats, which would be those before training.
 ///
 /// # Errors
 /// When a file cannot be read or written.
 pub fn copy_head(from: &Path, to: &Path) -> Result<(), TrainingError> {
-    const ENDINGS: [&str; 6] = ["json", "safetensors", "txt", "md", "model", "jinja"];
+    const OTHER_WEIGHTS: [&str; 9] = ["bin", "pt", "pth", "ckpt", "onnx", "gguf", "h5", "msgpack", "npz"];
     make_whole(to, |part| {
         for (name, path) in files(from)? {
             // Whatever its ending: engines look for it under several.
             let is_mask = path.file_stem().is_some_and(|stem| stem == MASK_EMBEDDING);
-            if is_mask || path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
+            if is_mask || !path.extension().is_some_and(|ending| OTHER_WEIGHTS.iter().any(|other| ending == *other)) {
                 copy(&path, &part.join(name))?;
             }
         }
@@ -231,6 +232,22 @@ fn link(from: &Path, to: &Path) -> Result<(), TrainingError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copied_head_has_all_but_other_weights() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        fs::create_dir(&from).expect("a folder");
+        let kept =
+            ["config.json", "model.safetensors", "modeling_head.py", "mask_embedding.pt", "LICENSE", "README.md"];
+        for name in kept.iter().chain(&["pytorch_model.bin", "head.gguf"]) {
+            fs::write(from.join(name), name).expect("a file");
+        }
+        copy_head(&from, &to).expect("a copy");
+        let mut expected = kept.map(ToOwned::to_owned);
+        expected.sort();
+        assert_eq!(files(&to).expect("files").into_keys().collect::<Vec<_>>(), expected);
+    }
 
     #[test]
     fn values_that_do_not_fit_are_refused() {

@@ -6,7 +6,7 @@ use engine::{DeviceChoice, EngineOptions, Request, SamplingParams, ShapePolicy, 
 use schemas::{
     request_log::LoggedRequest,
     sweep::Workload,
-    train::{TrainAnswers, TrainFile, TrainStart},
+    train::{PromptSet, TrainAnswers, TrainFile, TrainStart},
 };
 use tuner::workload::{self, ModelText};
 
@@ -46,20 +46,32 @@ pub fn options(file: &TrainFile, folder: &Path, device: Option<DeviceChoice>) ->
     })
 }
 
+/// The prompts of a training file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrainingInputs {
+    /// Of all sets.
+    pub sets: Vec<LoadedPrompts>,
+    /// The general prompts.
+    pub general: Vec<TrainingPrompt>,
+    /// What was left out, in words.
+    pub notes: Vec<String>,
+}
+
 /// The prompts of all sets, and the general prompts.
 ///
 /// # Errors
-/// When a file cannot be read, or a prompt does not fit the context.
+/// When a file cannot be read, a prompt does not fit the context, or no request of a log can be
+/// used.
 pub fn prompts(
     file: &TrainFile,
     folder: &Path,
     model: &ModelText,
     target: &str,
-) -> Result<(Vec<LoadedPrompts>, Vec<TrainingPrompt>), TrainingError> {
-    let mut sets = Vec::new();
+) -> Result<TrainingInputs, TrainingError> {
+    let mut inputs = TrainingInputs::default();
     for set in &file.prompts {
-        let prompts = match &set.log {
-            Some(log) => logged(&folder.join(log), set.requests, file, model, target)?,
+        let (prompts, left_out) = match &set.log {
+            Some(log) => logged(&folder.join(log), set, file, model, target)?,
             None => {
                 let workload = Workload {
                     prompts: set.file.clone(),
@@ -72,10 +84,11 @@ pub fn prompts(
                 read(&workload, folder, model)?
             }
         };
-        sets.push(LoadedPrompts { name: set.label(), prompts });
+        inputs.notes.extend(left_out.map(|left_out| format!("prompts {}: {left_out}", set.label())));
+        inputs.sets.push(LoadedPrompts { name: set.label(), prompts });
     }
-    let general = match &file.general {
-        None => Vec::new(),
+    match &file.general {
+        None => {}
         Some(general) => {
             let workload = Workload {
                 prompts: Some(general.file.clone()),
@@ -83,39 +96,92 @@ pub fn prompts(
                 max_prompt_tokens: general.max_prompt_tokens,
                 ..requested(&file.answers, general.requests)
             };
-            read(&workload, folder, model)?
+            let (prompts, left_out) = read(&workload, folder, model)?;
+            inputs.notes.extend(left_out.map(|left_out| format!("general prompts: {left_out}")));
+            inputs.general = prompts;
         }
-    };
-    Ok((sets, general))
+    }
+    Ok(inputs)
 }
 
+/// Prompts, and what was left out, in words.
+type ReadPrompts = (Vec<TrainingPrompt>, Option<String>);
+
 /// The prompts of a file, without duplicates.
-fn read(workload: &Workload, folder: &Path, model: &ModelText) -> Result<Vec<TrainingPrompt>, TrainingError> {
+fn read(workload: &Workload, folder: &Path, model: &ModelText) -> Result<ReadPrompts, TrainingError> {
     let read = workload::LoadedWorkload::load(workload, folder, model)?;
     // After these a workload repeats its prompts.
     let requests = read.requests.into_iter().take(read.prompts);
-    Ok(requests.map(|request| TrainingPrompt { request, answer: None }).collect())
+    let left_out = (read.left_out > 0)
+        .then(|| format!("{} are skipped (longer than max_prompt_tokens, or without a user message)", read.left_out));
+    Ok((requests.map(|request| TrainingPrompt { request, answer: None }).collect(), left_out))
+}
+
+/// Why a request of a log is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeftOut {
+    OtherTarget,
+    Unfit,
+    UnknownTokens,
+}
+
+impl LeftOut {
+    /// All, each with the words that follow a number of requests.
+    const WORDS: [(Self, &str); 3] = [
+        (
+            Self::OtherTarget,
+            "of another target, whose token ids may mean another text (if its tokenizer is the same, give their prompt_ids as input_ids)",
+        ),
+        (Self::Unfit, "longer than max_prompt_tokens or the context, or without a prompt"),
+        (Self::UnknownTokens, "with tokens that the target does not know"),
+    ];
 }
 
 /// The newest prompts of a log, with their answers if this target generated them, neither adjusted
 /// nor simulated.
 fn logged(
     log: &Path,
-    most: usize,
+    set: &PromptSet,
     file: &TrainFile,
     model: &ModelText,
     target: &str,
-) -> Result<Vec<TrainingPrompt>, TrainingError> {
+) -> Result<ReadPrompts, TrainingError> {
+    for (key, is_given) in [("turn", set.turn.is_some()), ("chat", set.chat.is_some())] {
+        if is_given {
+            return Err(TrainingError::Configuration(format!(
+                "prompts {}: the prompts of a log are token ids: remove {key}",
+                set.label()
+            )));
+        }
+    }
     let mut requests = read_log(log)?;
-    requests.drain(..requests.len().saturating_sub(most));
-    let fits = |request: &LoggedRequest| {
-        let room = model.context_length.saturating_sub(file.answers.output_length);
-        let known = |token: &u32| (*token as usize) < model.vocab_size;
-        (1..=room).contains(&request.prompt_ids.len())
-            && request.prompt_ids.iter().chain(&request.output_ids).all(known)
+    let room = model.context_length.saturating_sub(file.answers.output_length);
+    let room = room.min(set.max_prompt_tokens.unwrap_or(usize::MAX));
+    let known = |token: &u32| (*token as usize) < model.vocab_size;
+    let unusable = |request: &LoggedRequest| match request {
+        _ if request.target != target => Some(LeftOut::OtherTarget),
+        _ if !(1..=room).contains(&request.prompt_ids.len()) => Some(LeftOut::Unfit),
+        _ if !request.prompt_ids.iter().chain(&request.output_ids).all(known) => Some(LeftOut::UnknownTokens),
+        _ => None,
     };
+    let mut left_out = Vec::new();
+    requests.retain(|request| {
+        let reason = unusable(request);
+        left_out.extend(reason);
+        reason.is_none()
+    });
+    let counted = |(reason, words): (LeftOut, &str)| {
+        let count = left_out.iter().filter(|one| **one == reason).count();
+        (count > 0).then(|| format!("{count} {words}"))
+    };
+    let counts: Vec<String> = LeftOut::WORDS.into_iter().filter_map(counted).collect();
+    let counts = (!counts.is_empty()).then(|| format!("requests that are left out: {}", counts.join("; ")));
+    if let (true, Some(counts)) = (requests.is_empty(), &counts) {
+        return Err(TrainingError::malformed(log, format!("no request in it can be used; {counts}")));
+    }
+    requests.drain(..requests.len().saturating_sub(set.requests));
     let prompt = |(request, seed): (LoggedRequest, u64)| {
-        let by_itself = request.target == target && !request.adjusted && !request.simulated;
+        let by_itself = !request.adjusted && !request.simulated;
         // An aborted answer ends where the target would have continued.
         let whole = by_itself && matches!(request.finish_reason.as_str(), "stop" | "length");
         let mut answer = request.output_ids;
@@ -126,7 +192,7 @@ fn logged(
             answer: whole.then_some(answer),
         }
     };
-    Ok(requests.into_iter().filter(fits).zip(file.answers.seed..).map(prompt).collect())
+    Ok((requests.into_iter().zip(file.answers.seed..).map(prompt).collect(), counts))
 }
 
 /// A workload without prompts.
@@ -151,5 +217,69 @@ fn stop(answers: &TrainAnswers) -> StopConditions {
         max_new_tokens: Some(answers.output_length),
         ignore_eos: answers.ignore_eos,
         ..StopConditions::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::text::Source;
+
+    use super::*;
+
+    /// Reads a log with these requests: target, prompt and answer.
+    fn check(lines: &[(&str, &[u32], &[u32])], keys: &str) -> Result<(Vec<(Vec<u32>, bool)>, Vec<String>), String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let line = |(target, prompt, answer): &(&str, &[u32], &[u32])| {
+            serde_json::json!({
+                "format": 1, "time": 1.0, "target": target, "shapes": "3,1,4", "prompt_ids": prompt, "output_ids": answer,
+                "temperature": 0.0, "rounds": 1, "accept_histogram": [1], "finish_reason": "stop",
+            })
+        };
+        let log: Vec<String> = lines.iter().map(|one| line(one).to_string()).collect();
+        std::fs::write(folder.path().join("log.jsonl"), log.join("\n")).expect("a log");
+        let text = format!(
+            "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE3'\n[tree]\nshape = '3,1,4'\n[answers]\n\
+             output_length = 10\n[[prompts]]\nlog = 'log.jsonl'\n{keys}\n"
+        );
+        let file = TrainFile::read_all(&Source::new("train.toml", text));
+        let file = file.map_err(|findings| findings.into_iter().map(|one| one.message).collect::<String>())?;
+        let model = ModelText { text: None, end_tokens: Vec::new(), context_length: 15, vocab_size: 100 };
+        let found = prompts(&file, folder.path(), &model, "this").map_err(|error| error.to_string())?;
+        let prompts = found.sets.into_iter().flat_map(|set| set.prompts);
+        Ok((prompts.map(|one| (one.request.input_ids, one.answer.is_some())).collect(), found.notes))
+    }
+
+    #[test]
+    fn what_a_log_has_of_another_target_is_left_out_and_counted() {
+        let lines: [(&str, &[u32], &[u32]); 5] = [
+            ("this", &[1], &[2]),
+            ("other", &[3], &[4]),
+            ("this", &[5; 6], &[2]),
+            ("this", &[100], &[2]),
+            ("this", &[6, 7], &[8]),
+        ];
+        let (prompts, notes) = check(&lines, "").expect("prompts");
+        assert_eq!(prompts, [(vec![1], true), (vec![6, 7], true)]);
+        assert_eq!(notes.len(), 1);
+        for words in ["prompts log: ", "1 of another target", "1 longer than", "1 with tokens"] {
+            assert!(notes[0].contains(words), "{notes:?}");
+        }
+        let (prompts, notes) = check(&lines[..1], "").expect("prompts");
+        assert_eq!((prompts.len(), notes.len()), (1, 0));
+        // The newest of those that can be used.
+        assert_eq!(check(&lines, "requests = 1").expect("prompts").0, [(vec![6, 7], true)]);
+        assert_eq!(check(&lines, "max_prompt_tokens = 1").expect("prompts").0, [(vec![1], true)]);
+        let refused = check(&lines[1..2], "").expect_err("another target's alone");
+        assert!(refused.contains("no request in it can be used") && refused.contains("input_ids"), "{refused}");
+    }
+
+    #[test]
+    fn keys_without_effect_beside_a_log_are_refused() {
+        let lines: [(&str, &[u32], &[u32]); 1] = [("this", &[1], &[2])];
+        for (keys, words) in [("turn = 'each'", "remove turn"), ("chat = true", "remove chat")] {
+            let refused = check(&lines, keys).expect_err(keys);
+            assert!(refused.contains(words), "{refused}");
+        }
+        assert!(check(&[], "").is_ok(), "an empty log is judged by what needs its prompts");
     }
 }

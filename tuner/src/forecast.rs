@@ -119,7 +119,7 @@ impl Memory {
 /// The predicted figures of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// From the first request to the end of the last one, in s.
+    /// From the start to the end of the last request, in s. Loads start with their first request.
     pub elapsed_s: f64,
     /// The part of it spent on prefill.
     pub prefill_s: f64,

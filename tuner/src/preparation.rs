@@ -252,6 +252,9 @@ impl Ready {
         if self.workload.left_out > 0 {
             notes.push(format!("{} prompts are skipped (too long, or without a user message)", self.workload.left_out));
         }
+        if self.experiment.loads.contains(&TrialLoad::Recorded) {
+            notes.extend(self.workload.recorded_span());
+        }
         let largest = self.experiment.loads.iter().filter_map(|load| load.batch_size()).max().unwrap_or_default();
         if let Some(fewest) =
             self.inputs.file.knobs.max_running_requests.iter().min().filter(|fewest| **fewest < largest)

@@ -1,6 +1,6 @@
 //! The workload of a trial: prompts from files or traces, or random ones, and their arrival times.
 
-mod arrivals;
+pub(crate) mod arrivals;
 pub(crate) mod context;
 mod entry;
 mod file;
@@ -154,6 +154,18 @@ impl LoadedWorkload {
         )))
     }
 
+    /// Over which time recorded requests arrive, and at which rate, in words; `None` without a
+    /// trace. A trace whose times were read in another unit shows here.
+    pub fn recorded_span(&self) -> Option<String> {
+        let (requests, last) = (self.recorded.len(), self.recorded.last()?.as_secs_f64());
+        if last == 0.0 {
+            return Some(format!("all {requests} recorded requests arrive at once"));
+        }
+        // From the first to the last one, as the rates of an open loop.
+        let rate = significant((requests - 1) as f64 / last);
+        Some(format!("{requests} recorded requests arrive within {} s, {rate} per second", significant(last)))
+    }
+
     /// Arrival times of the requests, relative to the first one: the same for every configuration,
     /// but different in every repeat, so that no single draw decides; recorded times are always the
     /// same. `None` for a closed loop, and for recorded times if the workload has none.
@@ -164,6 +176,13 @@ impl LoadedWorkload {
             TrialLoad::Recorded => (self.recorded.len() == self.requests.len()).then(|| self.recorded.clone()),
         }
     }
+}
+
+/// A number with three digits that count, or all of those before the point.
+fn significant(number: f64) -> String {
+    let before_point = if number > 0.0 { number.log10().floor() as i32 } else { 0 };
+    let digits = usize::try_from(2 - before_point).unwrap_or_default().min(9);
+    format!("{number:.digits$}")
 }
 
 /// The file that a workload is read from, or what it is, for messages.

@@ -132,7 +132,7 @@ pub struct Arguments {
     /// Requests per second, at random times
     #[arg(long, value_name = "R", group = "sent", conflicts_with = "rollout")]
     request_rate: Option<f64>,
-    /// File of arrival times in seconds, one per line, ascending
+    /// File of arrival times in seconds, one per line, ascending; they count from the first one
     #[arg(long, value_name = "FILE", group = "sent", conflicts_with = "rollout")]
     arrivals: Option<PathBuf>,
     /// Requests that arrive together
@@ -420,7 +420,13 @@ fn drafts(arguments: &Arguments) -> anyhow::Result<Drafts> {
             "say what a round accepts: --trace FILE (`spectune generate … --trace FILE` writes one), or --accept-lengths L,… of \
              chains of 1, 2, … drafts"
         ),
-        None => Ok(Drafts::golden(&arguments.accept_lengths)?.with_algorithm(arguments.speculative_algorithm.clone())),
+        None => {
+            // As engines spell it, however it was given.
+            let algorithm = arguments.speculative_algorithm.as_deref();
+            let known = |name: &str| drafting::algorithms().find(|one| one.eq_ignore_ascii_case(name));
+            let algorithm = algorithm.map(|name| known(name).unwrap_or(name).to_owned());
+            Ok(Drafts::golden(&arguments.accept_lengths)?.with_algorithm(algorithm))
+        }
     }
 }
 

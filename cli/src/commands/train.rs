@@ -9,7 +9,7 @@ use anyhow::Context;
 use engine::DeviceChoice;
 use schemas::paths::folder_of;
 use schemas::{quoting::quoted, train::TrainFile};
-use training::{RunOutcome, StepsOn, TrainRequest, TrainingError};
+use training::{RunOutcome, StepsOn, TrainRequest, TrainingError, inputs::TrainingInputs};
 
 use self::progress::ShownProgress;
 use crate::{
@@ -65,7 +65,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let options = training::inputs::options(&file, &folder, arguments.device)?;
     let engine = engine_setup::load(options.clone())?;
     let model = tuner::workload::ModelText::from_engine(&engine);
-    let (sets, general) = training::inputs::prompts(&file, &folder, &model, &engine.identity().target)?;
+    let TrainingInputs { sets, general, notes } =
+        training::inputs::prompts(&file, &folder, &model, &engine.identity().target)?;
+    notes.iter().for_each(|note| terminal::note(note));
     interrupt::advise(go_on(&arguments, &out));
     let request = TrainRequest {
         file: &file,

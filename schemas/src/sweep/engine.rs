@@ -62,9 +62,12 @@ pub struct Acceptance {
     /// The file: `{"source": …, "rows": [{"num_steps", "topk", "num_draft_tokens", "accept_length",
     /// …}]}`.
     pub file: String,
-    /// Only rows of this target.
+    /// Only rows of this target. Needed if there are several, unless the end of one's name is that
+    /// of `models.target`.
     pub target: Option<String>,
-    /// Only rows of this draft.
+    /// Only rows of this draft. Needed if there are several, unless the end of one's name is that
+    /// of `models.draft`. Rows of a draft that has an accept length of 1 throughout are left out as
+    /// no speculation.
     pub draft: Option<String>,
     /// Only rows of this task; several rows of a shape are averaged.
     pub task: Option<String>,

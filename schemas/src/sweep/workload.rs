@@ -15,7 +15,8 @@ pub struct Workload {
     /// `org/name/path/of/file` to choose a file of it). JSON, one object per line or all in one
     /// list: EAGLE/FastChat questions (`turns`, the first one), ShareGPT (`conversations`), OpenAI
     /// (`messages`, also inside the `body` of a batch file), Alpaca (`instruction` and `input`),
-    /// `question`, plain ones (`prompt` or `text`), or token ids (`prompt_ids`, as in the request
+    /// `question`, plain ones (`prompt` or `text`; a `prompt` may also be a list of messages, as in
+    /// data of slime, verl and TRL, or of token ids), or token ids (`prompt_ids`, as in the request
     /// log of `spectune serve`). CSV with a header of these names. Any other text: one plain prompt
     /// per line.
     pub prompts: Option<String>,
@@ -28,8 +29,9 @@ pub struct Workload {
     pub input_ids: Option<String>,
     /// Random tokens of random lengths.
     pub random: Option<RandomPrompts>,
-    /// A file of requests with arrival times, as BurstGPT's CSV, or as JSONL: `timestamp` in ms
-    /// (Mooncake) or `arrival_s` in seconds, `input_length` and `output_length` in tokens, or a
+    /// A file of requests with arrival times, as BurstGPT's or Azure's CSV, or as JSONL: `arrival_s`
+    /// in seconds, `arrival_ms`, or `timestamp` (Mooncake's in ms, Bailian's in seconds, or a date),
+    /// `input_length` and `output_length` in tokens, or a
     /// prompt in one of the forms above in place of `input_length`. Times count from the first
     /// request. If only the length of a prompt is given, it consists of random tokens, so accept
     /// lengths on it say nothing about text; shared prefixes (`hash_ids`) are not reproduced.

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 use engine::{DeviceChoice, Engine};
 use schemas::{text::Source, train::TrainFile};
-use training::{RunOutcome, TrainProgress, StepsOn, TrainRequest, inputs};
+use training::{RunOutcome, TrainProgress, StepsOn, TrainRequest, inputs::{self, TrainingInputs}};
 use schemas::paths::folder_of;
 use tuner::workload::ModelText;
 
@@ -48,7 +48,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let folder = folder_of(path);
     let options = inputs::options(&file, &folder, arguments.device)?;
     let engine = Engine::load(options.clone())?;
-    let (sets, general) = inputs::prompts(&file, &folder, &ModelText::from_engine(&engine), &engine.identity().target)?;
+    let TrainingInputs { sets, general, notes } =
+        inputs::prompts(&file, &folder, &ModelText::from_engine(&engine), &engine.identity().target)?;
+    notes.iter().for_each(|note| eprintln!("{note}"));
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot listen for Ctrl-C")?;

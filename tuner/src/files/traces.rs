@@ -45,30 +45,29 @@ pub fn read(path: &Path) -> Result<Vec<PositionTrace>, TunerError> {
         version.expect_within(OLDEST, FORMAT).map_err(wrong)?;
         let trace: PositionTrace = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
         trace.check().map_err(wrong)?;
-        Ok(trace)
+        Ok::<_, TunerError>((at + 1, trace))
     };
     // Editors write a byte order mark at the start.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let traces = text.lines().enumerate().map(trace).collect::<Result<Vec<_>, TunerError>>()?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let (places, traces): (Vec<usize>, Vec<PositionTrace>) = lines.map(trace).collect::<Result<_, TunerError>>()?;
     if traces.is_empty() {
         let reason = format!("it contains no trace; {WRITTEN_BY}");
         return Err(TunerError::Malformed { path: path.to_owned(), reason });
     }
-    check_limits(&traces).map_err(|reason| TunerError::Malformed { path: path.to_owned(), reason })?;
+    check_limits(&traces, &places).map_err(|reason| TunerError::Malformed { path: path.to_owned(), reason })?;
     Ok(traces)
 }
 
 /// Refuses a second trace of one limit: which of them counts is not known, and what is traced would
-/// count twice.
-fn check_limits(traces: &[PositionTrace]) -> Result<(), String> {
+/// count twice. `places` are the lines of the traces.
+fn check_limits(traces: &[PositionTrace], places: &[usize]) -> Result<(), String> {
     for (at, trace) in traces.iter().enumerate() {
         let Some(first) = traces[..at].iter().position(|one| one.limit == trace.limit) else { continue };
         let what = if traces[first] == *trace { "the same trace" } else { "another trace of the limit" };
         return Err(format!(
             "line {}: {what} as in line {} ({}): remove one of them, since a file has one trace for each limit",
-            at + 1,
-            first + 1,
-            trace.limit
+            places[at], places[first], trace.limit
         ));
     }
     Ok(())

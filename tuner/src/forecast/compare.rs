@@ -197,7 +197,7 @@ fn current<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &StepTimes) -> Result<ComparedRun, TunerError> {
     let MeasuredRun { policy, load, draw, setup, figures, .. } = run;
     let jobs = load.requests.draw(drafts, *draw);
-    let arrivals = load.sent.arrivals(jobs.len());
+    let arrivals = load.sent.arrivals(jobs.len(), *draw);
     let simulation = SimulatedWorkload { jobs: &jobs, arrivals: &arrivals, setup, drafts, times, until: load.until() };
     let simulated = Figures::from_forecast(&simulate_policy(&simulation, &mut policy.table()?)?, &setup.capture_sizes);
     let seconds = |figures: &Figures| load.done_s(&figures.ends_s).unwrap_or(figures.elapsed_s);

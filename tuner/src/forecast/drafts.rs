@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::HashMap, path::Path, rc::Rc};
 
 use engine::{
     PlayedAcceptance, PlayedTree,
-    replay::trace::{Nodes, PositionTrace, ROOT},
+    replay::trace::{Nodes, PositionTrace, ROOT, TextTrace},
 };
 use schemas::tree::TreeShape;
 
@@ -18,6 +18,8 @@ pub struct Drafts {
     source: KnownAcceptance,
     /// The draft's algorithm, if it is known.
     algorithm: Option<String>,
+    /// How the given acceptance was read, if not as it is.
+    note: Option<String>,
     /// Accepted drafts by shape, text and position.
     accepted: RefCell<HashMap<TreeShape, Accepted>>,
 }
@@ -55,7 +57,8 @@ impl Drafts {
         Self::traced(traces::read(path)?).map_err(|error| malformed(error.to_string()))
     }
 
-    /// Traces of the same texts and draft, one for each limit.
+    /// Traces of the same texts and draft, one for each limit. The last positions of texts are left
+    /// out, one fewer than the deepest limit has steps.
     ///
     /// # Errors
     /// Without positions, or when the traces belong to different texts or drafts.
@@ -75,36 +78,52 @@ impl Drafts {
             return wrong("they are of different drafts");
         }
         let algorithm = Some(first.source.clone());
-        // Texts without a position have no round.
-        let keep = |mut trace: PositionTrace| {
-            trace.texts.retain(|text| !text.positions.is_empty());
-            trace
-        };
-        let traces = traces.into_iter().map(keep).collect();
-        Ok(Self { source: KnownAcceptance::Traced(traces), algorithm, accepted: RefCell::default() })
+        let traces = whole(traces);
+        Ok(Self { source: KnownAcceptance::Traced(traces), algorithm, note: None, accepted: RefCell::default() })
     }
 
     /// Accept lengths of chains of 1, 2, … drafts, measured elsewhere: tokens per round, bonus
     /// token included. Each position is independent of the others. The drafts of a chain must be a
-    /// prefix of those of a longer one, as those of causal drafts are.
+    /// prefix of those of a longer one, as those of causal drafts are. Where a draft would be
+    /// accepted more often than the one before it, by no more than rounded or separately measured
+    /// lengths may say so, both get their mean.
     ///
     /// # Errors
-    /// Without a length, or when lengths fall, or a draft would be accepted more often than the one
-    /// before it.
+    /// Without a length, or when lengths fall, or a draft would clearly be accepted more often than
+    /// the one before it.
     pub fn golden(lengths: &[f64]) -> Result<Self, TunerError> {
         let before = std::iter::once(1.0).chain(lengths.iter().copied());
         // A longer chain adds the probability that its last draft is accepted.
         let survival: Vec<f64> = lengths.iter().zip(before).map(|(length, before)| length - before).collect();
-        // With room for rounding: differences of decimal numbers are not exact.
-        let falling = survival.windows(2).all(|pair| pair[1] <= pair[0] + 1e-9);
-        let within = survival.iter().all(|chance| (0.0..=1.0).contains(chance));
+        // Differences of decimal numbers are not exact.
+        let falling = survival.windows(2).all(|pair| pair[1] <= pair[0] + rounding(lengths) + 1e-9);
+        let within = survival.iter().all(|chance| (-1e-9..=1.0 + 1e-9).contains(chance));
         if survival.is_empty() || !within || !falling {
             return Err(TunerError::Configuration(format!(
                 "accept lengths {lengths:?}: expected those of chains of 1, 2, … drafts, bonus token included, each \
                  larger than the one before by no more than that was, from 1 to 2 for one draft"
             )));
         }
-        Ok(Self { source: KnownAcceptance::Survival(survival), algorithm: None, accepted: RefCell::default() })
+        let pooled = pooled(&survival);
+        let moved = pooled.iter().zip(&survival).any(|(pooled, given)| (pooled - given).abs() > 1e-9);
+        let read_as = || {
+            let sums = pooled.iter().scan(1.0, |sum: &mut f64, chance| {
+                *sum += chance;
+                Some(format!("{sum:.3}"))
+            });
+            format!(
+                "accept lengths are read as {}: as given, a draft would be accepted more often than the one before it, \
+                 as rounding and separate measurements make it seem",
+                sums.collect::<Vec<_>>().join(", ")
+            )
+        };
+        let note = moved.then(read_as);
+        Ok(Self { source: KnownAcceptance::Survival(pooled), algorithm: None, note, accepted: RefCell::default() })
+    }
+
+    /// How the given acceptance was read, if not as it is.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// The same accept lengths, of a draft of this algorithm.
@@ -286,10 +305,10 @@ impl Drafts {
         for text in self.table(shape).iter() {
             let mut at = 0;
             while at < text.len() {
-                // The end of the output cuts the last round short.
-                let kept = (usize::from(text[at]) + 1).min(text.len() - at);
-                at += kept;
-                tokens += kept;
+                // The last round goes beyond the places of the text.
+                let produced = usize::from(text[at]) + 1;
+                at += produced;
+                tokens += produced;
                 rounds += 1;
             }
         }
@@ -318,12 +337,12 @@ impl Drafts {
         for (text, prompt) in self.table(shape).iter().zip(prompts) {
             let mut at = 0;
             while at < text.len() {
-                let kept = (usize::from(text[at]) + 1).min(text.len() - at);
+                let produced = usize::from(text[at]) + 1;
                 if ((prompt + at) as f64) > from && (prompt + at) as f64 <= to {
-                    tokens += kept;
+                    tokens += produced;
                     rounds += 1;
                 }
-                at += kept;
+                at += produced;
             }
         }
         Ok((rounds > 0).then(|| (tokens as f64 / rounds as f64, rounds)))
@@ -343,6 +362,49 @@ impl Drafts {
     }
 }
 
+/// How much more often than the one before it a draft may seem to be accepted, in accept lengths of
+/// so many decimals: two units of the last one, since three rounded lengths tell it. Lengths of
+/// separate measurements scatter by about 0.01 each.
+fn rounding(lengths: &[f64]) -> f64 {
+    let decimals = |length: &f64| length.to_string().split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let most = lengths.iter().map(decimals).max().unwrap_or_default().clamp(1, 2);
+    2.0 * 0.1_f64.powi(most as i32)
+}
+
+/// The closest numbers that do not rise: neighbours that do have their mean.
+fn pooled(chances: &[f64]) -> Vec<f64> {
+    // Each with the number of chances that it stands for.
+    let mut pools: Vec<(f64, usize)> = Vec::with_capacity(chances.len());
+    for chance in chances {
+        let mut own = (chance.clamp(0.0, 1.0), 1);
+        while let Some((before, count)) = pools.pop_if(|(before, _)| *before < own.0) {
+            let all = own.1 + count;
+            own = ((own.0 * own.1 as f64 + before * count as f64) / all as f64, all);
+        }
+        pools.push(own);
+    }
+    pools.into_iter().flat_map(|(chance, count)| std::iter::repeat_n(chance, count)).collect()
+}
+
+/// The positions of traces at which all that the deepest tree may accept is known: near the end of
+/// a text, drafts are not rejected but have no text to be compared with. Requests that go on after
+/// the end start the text again, so those positions would count as if they accepted little. If no
+/// text has such a position, all positions stay.
+fn whole(traces: Vec<PositionTrace>) -> Vec<PositionTrace> {
+    let deepest = traces.iter().map(|trace| trace.limit.num_steps).max().unwrap_or_default();
+    let kept = |text: &TextTrace| text.positions.len().saturating_sub(deepest.saturating_sub(1));
+    let any = traces.iter().flat_map(|trace| &trace.texts).any(|text| kept(text) > 0);
+    let keep = |mut trace: PositionTrace| {
+        for text in trace.texts.iter_mut().filter(|_| any) {
+            text.positions.truncate(kept(text));
+        }
+        // Texts without a position have no round.
+        trace.texts.retain(|text| !text.positions.is_empty());
+        trace
+    };
+    traces.into_iter().map(keep).collect()
+}
+
 /// A shape's tree at a position.
 fn played_tree(nodes: &Nodes, shape: TreeShape) -> PlayedTree {
     let kept = nodes.kept(shape);
@@ -360,6 +422,9 @@ fn unknown(shape: TreeShape) -> TunerError {
 
 #[cfg(test)]
 mod tests {
+    use engine::replay::trace::FORMAT;
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
     use super::*;
 
     #[test]
@@ -375,5 +440,75 @@ mod tests {
         for wrong in [&[][..], &[2.5], &[1.2, 1.9], &[1.5, 1.4]] {
             assert!(Drafts::golden(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn rounded_lengths_are_read_with_a_note() {
+        let read = |lengths: &[f64]| {
+            let drafts = Drafts::golden(lengths).unwrap_or_else(|error| panic!("{lengths:?}: {error}"));
+            let length = |steps| drafts.accept_length(TreeShape::chain(steps)).expect("known");
+            ((1..=lengths.len()).map(length).collect::<Vec<_>>(), drafts.note().map(ToOwned::to_owned))
+        };
+        for lengths in [&[1.79, 2.43, 3.08][..], &[1.98, 2.95, 3.93], &[1.8, 2.4, 3.01]] {
+            let (found, note) = read(lengths);
+            assert!(found.iter().zip(lengths).all(|(found, given)| (found - given).abs() < 0.11), "{found:?}");
+            let gains: Vec<f64> = [1.0].iter().chain(&found).zip(&found).map(|(before, one)| one - before).collect();
+            assert!(gains.windows(2).all(|pair| pair[1] <= pair[0] + 1e-9), "{gains:?}");
+            assert!(note.is_some_and(|note| note.starts_with("accept lengths are read as ")));
+        }
+        assert_eq!(read(&[1.8, 2.3, 2.6]).1, None);
+        // With three decimals a gain of 0.021 more than before is no rounding.
+        assert!(Drafts::golden(&[1.7, 2.3, 2.921]).is_err() && Drafts::golden(&[1.7, 2.3, 2.915]).is_ok());
+    }
+
+    /// Texts of a draft whose drafts are accepted with one chance, whatever their depth: at the end
+    /// of a text, as many as the text is long.
+    fn random_texts(texts: usize, positions: usize, steps: usize) -> Drafts {
+        let mut random = StdRng::seed_from_u64(3);
+        let mut text = || {
+            let nodes = |at: usize| {
+                let accepted = (0..steps).take_while(|_| random.random::<f64>() < 0.8).count();
+                Nodes {
+                    score: (0..steps).map(|step| -0.1 * (step + 1) as f32).collect(),
+                    parent: std::iter::once(ROOT).chain(0..steps as u16 - 1).collect(),
+                    rank: vec![0; steps],
+                    depth: (1..=steps as u16).collect(),
+                    chance: vec![None; steps],
+                    on_text: (0..accepted.min(positions - at) as u16).collect(),
+                    ..Nodes::default()
+                }
+            };
+            let positions = (0..positions).map(nodes).collect::<Vec<_>>();
+            TextTrace { prompt_tokens: 10, output_tokens: positions.len() + 1, sampled: false, positions }
+        };
+        let texts = (0..texts).map(|_| text()).collect();
+        let largest = (1..=steps).map(TreeShape::chain).collect();
+        let limit = TreeShape::chain(steps);
+        let trace = PositionTrace { format: FORMAT, source: "EAGLE3".into(), limit, largest, texts };
+        Drafts::traced(vec![trace]).expect("a trace")
+    }
+
+    /// Tables and places agree, and neither depends on how long the texts of a trace are.
+    #[test]
+    fn the_ends_of_short_texts_reject_nothing() {
+        for (texts, positions) in [(2000, 15), (400, 63), (20, 1023)] {
+            let drafts = random_texts(texts, positions, 7);
+            for steps in [1, 3, 7] {
+                // 1 + 0.8 + 0.8² + …
+                let expected = (1.0 - 0.8_f64.powi(steps as i32 + 1)) / 0.2;
+                let shape = TreeShape::chain(steps);
+                let table = drafts.accept_length(shape).expect("known");
+                let within = drafts.accept_length_within(shape, 0.0, 1e9).expect("known").expect("rounds").0;
+                assert!((table / expected - 1.0).abs() < 0.02 && table == within, "{positions} {steps}: {table}");
+                let accepted = |position| {
+                    let place = TextPosition { text: position % texts, position };
+                    drafts.accepted(shape, place, 0.0).expect("known")
+                };
+                let places = 1.0 + (0..20_000).map(|at| accepted(at) as f64).sum::<f64>() / 20_000.0;
+                assert!((places / expected - 1.0).abs() < 0.02, "{positions} {steps}: {places}");
+            }
+        }
+        // Shorter than the draft is deep: what there is stays.
+        assert!(random_texts(5, 3, 7).accept_length(TreeShape::chain(7)).is_ok());
     }
 }

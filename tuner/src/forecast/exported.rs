@@ -3,9 +3,12 @@
 pub mod dspark;
 pub mod temperatures;
 
-use schemas::{adaptive, drafting, tree::TreeShape};
+use schemas::{
+    adaptive, drafting,
+    tree::{NodeSource, TreeShape},
+};
 
-use super::plan::SimulatedRow;
+use super::{Setup, plan::SimulatedRow};
 
 /// slime's flags for the engines that it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +17,8 @@ pub struct SlimeFlags {
     pub flags: Vec<String>,
     /// Contents of the file that `--sglang-speculative-adaptive-config` names, if there is one.
     pub file: Option<String>,
+    /// Whether the user has to add the draft's folder, which a simulation does not know.
+    pub needs_draft: bool,
     /// What the flags cannot express.
     pub warnings: Vec<String>,
 }
@@ -52,7 +57,12 @@ pub fn own_rule(algorithm: &str, start: usize, file: Option<&str>) -> Result<Sli
     let mut flags = shape_flags(algorithm, TreeShape::chain(start))?;
     flags.push("--sglang-speculative-adaptive".into());
     flags.extend(file.map(|file| format!("--sglang-speculative-adaptive-config {file}")));
-    Ok(SlimeFlags { flags, file: None, warnings: Vec::new() })
+    Ok(SlimeFlags { flags, file: None, needs_draft: needs_draft(algorithm), warnings: Vec::new() })
+}
+
+/// Whether SGLang does not start without the draft's folder.
+fn needs_draft(algorithm: &str) -> bool {
+    matches!(algorithm, "EAGLE3" | "STANDALONE") || matches!(NodeSource::named(algorithm), NodeSource::Block(_))
 }
 
 /// The draft and one shape.
@@ -63,12 +73,12 @@ fn shape_flags(algorithm: &str, shape: TreeShape) -> Result<Vec<String>, String>
     Ok(std::iter::once(format!("--sglang-speculative-algorithm {algorithm}")).chain(numbers).collect())
 }
 
-/// The flags of a policy with this table. `file` is the path of the adaptive file, if one is
-/// needed.
+/// The flags of a policy with this table, on an engine that is set up as the simulated one. `file`
+/// is the path of the adaptive file, if one is needed.
 ///
 /// # Errors
 /// A message, when SGLang cannot run the policy.
-pub fn slime(algorithm: &str, table: &[SimulatedRow], file: &str) -> Result<SlimeFlags, String> {
+pub fn slime(algorithm: &str, table: &[SimulatedRow], file: &str, setup: &Setup) -> Result<SlimeFlags, String> {
     let mut warnings = Vec::new();
     if table.iter().any(|row| row.context.is_some()) {
         warnings.push(
@@ -90,8 +100,11 @@ pub fn slime(algorithm: &str, table: &[SimulatedRow], file: &str) -> Result<Slim
     }
     match steps.as_slice() {
         [] => Err("the policy has no table that SGLang could run".into()),
-        [(_, one)] if one.is_off() => Ok(SlimeFlags { flags: Vec::new(), file: None, warnings }),
-        [(_, one)] => Ok(SlimeFlags { flags: shape_flags(algorithm, *one)?, file: None, warnings }),
+        [(_, one)] if one.is_off() => Ok(SlimeFlags { flags: Vec::new(), file: None, needs_draft: false, warnings }),
+        [(_, one)] => {
+            let flags = shape_flags(algorithm, *one)?;
+            Ok(SlimeFlags { flags, file: None, needs_draft: needs_draft(algorithm), warnings })
+        }
         several => {
             if let Some((_, tree)) = several.iter().find(|(_, shape)| shape.topk > 1 || shape.row_budget.is_some()) {
                 return Err(format!(
@@ -100,14 +113,19 @@ pub fn slime(algorithm: &str, table: &[SimulatedRow], file: &str) -> Result<Slim
                 ));
             }
             let longest = several.iter().map(|(_, shape)| shape.num_steps).max().unwrap_or_default();
-            let SlimeFlags { flags, .. } = own_rule(algorithm, longest, Some(file))?;
-            let bounds: Vec<String> = several.iter().skip(1).map(|(first, _)| (first - 1).to_string()).collect();
-            warnings.push(format!(
-                "SGLang looks a batch up by the capture size to which it pads: capture {} as well",
-                bounds.join(", ")
-            ));
+            let SlimeFlags { mut flags, needs_draft, .. } = own_rule(algorithm, longest, Some(file))?;
+            // SGLang looks a batch up by the capture size to which it pads: without one at each
+            // border, a row would begin too early.
+            let borders = several.iter().skip(1).map(|(first, _)| first - 1);
+            let most = setup.max_running_requests;
+            let mut sizes: Vec<usize> = setup.capture_sizes.iter().copied().chain(borders).chain([most]).collect();
+            sizes.retain(|size| *size <= most);
+            sizes.sort_unstable();
+            sizes.dedup();
+            let sizes = sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+            flags.push(format!("--sglang-cuda-graph-bs {sizes}"));
             let slots = several.iter().map(|(first, shape)| (*first, shape.num_steps));
-            Ok(SlimeFlags { flags, file: Some(adaptive::write(slots)), warnings })
+            Ok(SlimeFlags { flags, file: Some(adaptive::write(slots)), needs_draft, warnings })
         }
     }
 }
@@ -118,6 +136,19 @@ mod tests {
 
     use super::*;
 
+    fn slime(algorithm: &str, table: &[SimulatedRow], file: &str) -> Result<SlimeFlags, String> {
+        let setup = Setup {
+            capture_sizes: vec![1, 16, 512],
+            max_running_requests: 256,
+            memory: None,
+            prefill_budget: 8192,
+            prefill_chunk: 8192,
+            rounds_behind: 1,
+            mixed_prefill: false,
+        };
+        super::slime(algorithm, table, file, &setup)
+    }
+
     #[test]
     fn tables_of_chains_become_a_file_and_trees_are_refused() {
         let row = |batch, context, steps| SimulatedRow { batch, context, shape: TreeShape::chain(steps) };
@@ -127,7 +158,9 @@ mod tests {
         assert_eq!(found.flags[5], "--sglang-speculative-adaptive-config tiers.json");
         let expected = vec![(8, TreeShape::chain(3)), (32, TreeShape::chain(1)), (usize::MAX, TreeShape::OFF)];
         assert_eq!(adaptive::read(&found.file.expect("a file")), Ok(expected));
-        assert!(found.warnings[0].contains("capture 8, 32"), "{:?}", found.warnings);
+        // The borders are captured, and nothing beyond the limit of running requests.
+        assert_eq!(found.flags[6], "--sglang-cuda-graph-bs 1 8 16 32 256");
+        assert!(found.needs_draft && found.warnings.is_empty(), "{:?}", found.warnings);
         let contexts = [row(8, Some(1000.0), 2), row(8, None, 4)];
         let found = slime("EAGLE3", &contexts, "tiers.json").expect("one chain");
         assert_eq!((found.flags.len(), found.file), (4, None));
@@ -137,7 +170,11 @@ mod tests {
         let found = slime("EAGLE3", &mixed, "tiers.json").expect("chains");
         let expected = vec![(8, TreeShape::chain(3)), (usize::MAX, TreeShape::chain(1))];
         assert_eq!(adaptive::read(&found.file.expect("a file")), Ok(expected));
-        assert_eq!(slime("EAGLE3", &[row(8, None, 0)], "").map(|one| one.flags.len()), Ok(0));
+        assert_eq!(
+            slime("EAGLE3", &[row(8, None, 0)], ""),
+            Ok(SlimeFlags { flags: Vec::new(), file: None, needs_draft: false, warnings: Vec::new() })
+        );
+        assert_eq!(slime("NEXTN", &[row(8, None, 3)], "").map(|one| one.needs_draft), Ok(false));
         let tree = SimulatedRow { batch: 1, context: None, shape: "3,2,6".parse().expect("a shape") };
         assert!(slime("EAGLE3", &[tree, row(8, None, 0)], "").expect_err("a tree").contains("3,2,6"));
         assert!(slime("EAGLE3", &[], "").is_err());

@@ -5,7 +5,7 @@ use engine::replay::trace::{FORMAT, Nodes, PositionTrace, ROOT, TextTrace};
 use schemas::tree::TreeShape;
 
 use super::{
-    Arrivals, Forecast, Setup, SimulatedRequest, SimulatedWorkload,
+    Arrivals, Forecast, Setup, SimulatedRequest, SimulatedWorkload, buckets,
     costs::StepCosts,
     drafts::Drafts,
     load::SendPattern,
@@ -19,6 +19,7 @@ use super::{
 };
 
 /// Texts whose positions accept this many drafts of a chain of two, after a prompt of 1,000 tokens.
+/// They have one position more, since what the last one accepts is not known.
 fn drafts(texts: &[Vec<usize>]) -> Drafts {
     let position = |accepted: &usize| Nodes {
         score: vec![-0.2, -0.3],
@@ -31,9 +32,9 @@ fn drafts(texts: &[Vec<usize>]) -> Drafts {
     };
     let text = |accepted: &Vec<usize>| TextTrace {
         prompt_tokens: 1000,
-        output_tokens: accepted.len() + 1,
+        output_tokens: accepted.len() + 2,
         sampled: false,
-        positions: accepted.iter().map(position).collect(),
+        positions: accepted.iter().chain([&0]).map(position).collect(),
     };
     let trace = PositionTrace {
         format: FORMAT,
@@ -74,7 +75,7 @@ fn run(
 }
 
 fn job(output_tokens: usize, text: usize) -> SimulatedRequest {
-    SimulatedRequest { prompt_tokens: 1000, output_tokens, text, start: 0, most_drafts: None }
+    SimulatedRequest { prompt_tokens: 1000, output_tokens, text, start: 0, seed: 0, most_drafts: None }
 }
 
 const CHAIN: TreeShape = TreeShape::whole_tree(2, 1, 3);
@@ -86,7 +87,7 @@ fn bursts_wait_for_the_prefill_of_their_own_prompts() {
     for mixed_prefill in [false, true] {
         let setup = Setup { mixed_prefill, ..setup() };
         let of = |burst| {
-            let arrivals = SendPattern::Open { rate: 8.0, burst }.arrivals(jobs.len());
+            let arrivals = SendPattern::Open { rate: 8.0, burst }.arrivals(jobs.len(), 0);
             run(&jobs, &arrivals, &setup, &drafts, &mut PolicyTable::fixed(CHAIN))
         };
         let (alone, bursts) = (of(1), of(16));
@@ -174,9 +175,9 @@ fn growing_contexts_pay_for_a_table_by_context_only_where_acceptance_falls() {
         let jobs = rollout.draw(&drafts, 0);
         assert!(jobs.iter().all(|job| job.start == 0));
         let arrivals = Arrivals::Open { at_ms: vec![0.0; 8] };
-        let bounds = [2000.0, 8000.0];
+        let reached = buckets::reached(&jobs, &[2000.0, 8000.0]);
         let by_batch = tables::by_batch(&drafts, &times(), &shapes, &[1, 8], 16_000.0).expect("known");
-        let by_context = tables::by_batch_and_context(&drafts, &times(), &shapes, &[1, 8], &bounds).expect("known");
+        let by_context = tables::by_batch_and_context(&drafts, &times(), &shapes, &[1, 8], &reached).expect("known");
         let fixed = shapes.map(PolicyTable::fixed);
         let seconds = |table: &PolicyTable| run(&jobs, &arrivals, &setup(), &drafts, &mut table.clone()).elapsed_s;
         let best = fixed.iter().chain([&by_batch]).map(seconds).fold(f64::INFINITY, f64::min);

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde::{Deserialize, Serialize};
 
 use super::{Arrivals, rollout::Rollout};
+use crate::workload::arrivals;
 
 /// Latest arrival in s: a clock in ms that is an f64 still resolves a tenth of a microsecond there.
 pub const LATEST_S: f64 = 1e9;
@@ -33,9 +33,9 @@ pub enum SendPattern {
     },
     /// This many are kept unfinished; what counts is the time until all are done.
     Closed(usize),
-    /// At random times with a mean rate; what counts is the mean latency.
+    /// At random times; what counts is the mean latency.
     Open {
-        /// Requests per second.
+        /// Requests per second, from the first one to the last one.
         rate: f64,
         /// Requests that arrive together.
         burst: usize,
@@ -45,31 +45,27 @@ pub enum SendPattern {
 }
 
 impl SendPattern {
-    /// The arrivals of some requests.
-    pub fn arrivals(&self, requests: usize) -> Arrivals {
+    /// The arrivals of some requests in a draw: the same for all policies, and at random times
+    /// different in each draw, so that no policy is chosen and judged on the same bursts.
+    pub fn arrivals(&self, requests: usize, draw: u64) -> Arrivals {
         match self {
             Self::AtOnce { .. } => Arrivals::Open { at_ms: vec![0.0; requests] },
             Self::Closed(batch_size) => Arrivals::Closed { batch_size: *batch_size },
             Self::Recorded(at_ms) => Arrivals::Open { at_ms: at_ms.clone() },
             Self::Open { rate, burst } => {
-                // A fixed seed, so that all policies get the same arrivals.
-                let mut random = StdRng::seed_from_u64(0xA11);
-                let mut now = 0.0;
-                let mut at_ms = Vec::with_capacity(requests);
-                while at_ms.len() < requests {
-                    let chance: f64 = random.random();
-                    // `chance` may be 0 but not 1. Bursts are as much rarer as they are large.
-                    now -= (1.0 - chance).ln() * 1e3 * *burst as f64 / rate;
-                    at_ms.extend(std::iter::repeat_n(now, (*burst).min(requests - at_ms.len())));
-                }
-                Arrivals::Open { at_ms }
+                // Bursts are as much rarer as they are large.
+                let (bursts, rate) = (requests.div_ceil(*burst), rate / *burst as f64);
+                let times = arrivals::poisson(0, draw as usize, rate, bursts);
+                let requests_of = |at: std::time::Duration| std::iter::repeat_n(at.as_secs_f64() * 1e3, *burst);
+                Arrivals::Open { at_ms: times.into_iter().flat_map(requests_of).take(requests).collect() }
             }
         }
     }
 
     /// Whether the clock of a simulation still tells the last of some arrivals from its end.
     fn check_clock(&self, requests: usize) -> Result<(), String> {
-        let Arrivals::Open { at_ms } = self.arrivals(requests) else { return Ok(()) };
+        // At random times, the last burst has the same time in every draw.
+        let Arrivals::Open { at_ms } = self.arrivals(requests, 0) else { return Ok(()) };
         let last_s = at_ms.last().copied().unwrap_or_default() / 1e3;
         if last_s <= LATEST_S {
             return Ok(());
@@ -154,6 +150,31 @@ mod tests {
     use crate::forecast::rollout::OutputLengths;
 
     #[test]
+    fn random_arrivals_have_their_rate_in_every_draw_and_differ_between_draws() {
+        let times = |rate, burst, requests, draw| {
+            let Arrivals::Open { at_ms } = (SendPattern::Open { rate, burst }).arrivals(requests, draw) else {
+                panic!("an open loop")
+            };
+            at_ms
+        };
+        for (requests, draw) in [(8, 0), (16, 1), (64, 2), (256, 39)] {
+            let at_ms = times(2.0, 1, requests, draw);
+            assert_eq!((at_ms.len(), at_ms[0]), (requests, 0.0));
+            let rate = (requests - 1) as f64 / at_ms[requests - 1] * 1e3;
+            assert!((rate - 2.0).abs() < 1e-6, "{rate}");
+        }
+        assert_eq!(times(2.0, 1, 9, 3), times(2.0, 1, 9, 3));
+        assert_ne!(times(2.0, 1, 9, 3), times(2.0, 1, 9, 4));
+        // Eight bursts of eight, the last one incomplete, at ten requests per second.
+        let bursts = times(10.0, 8, 60, 0);
+        let mut starts = bursts.clone();
+        starts.dedup();
+        assert_eq!((bursts.len(), starts.len()), (60, 8));
+        assert!((starts[7] - 7.0 * 800.0).abs() < 1e-6, "{starts:?}");
+        assert_eq!(times(10.0, 100, 3, 0), [0.0; 3]);
+    }
+
+    #[test]
     fn a_rollout_that_aborts_is_done_when_its_share_of_all_requests_is() {
         let lengths = OutputLengths::Recorded(vec![5]);
         let requests = Rollout { prompts: 5, samples: 2, prompt_tokens: 4, lengths, ..Rollout::default() };
@@ -184,7 +205,6 @@ mod tests {
             SendPattern::Open { rate: 1.0, burst: 0 },
             SendPattern::Recorded(vec![0.0]),
             SendPattern::Open { rate: 1e-300, burst: 1 },
-            SendPattern::Open { rate: f64::MIN_POSITIVE, burst: usize::MAX },
             SendPattern::Recorded(vec![0.0, 1e23]),
         ] {
             assert!(check(impossible.clone()).is_err(), "{impossible:?}");

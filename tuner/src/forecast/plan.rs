@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Forecast, Setup, SimulatedRequest, SimulatedWorkload,
-    buckets::{ContextBucket, context_buckets},
+    buckets::{ContextBucket, ReachedContexts, context_buckets, reached},
     costs::StepCosts,
     drafts::Drafts,
     kinds,
@@ -137,14 +137,15 @@ impl SimulationPlan {
     /// # Errors
     /// When the plan is impossible.
     pub fn run(&self, goes_on: &mut dyn FnMut(StudyProgress) -> bool) -> Result<Option<SimulationReport>, TunerError> {
-        let mut notes: Vec<String> = kinds::warning(self.drafts.algorithm(), &self.times).into_iter().collect();
+        let mut notes: Vec<String> = self.drafts.note().map(ToOwned::to_owned).into_iter().collect();
+        notes.extend(kinds::warning(self.drafts.algorithm(), &self.times));
         let tables = self.tables()?;
         let candidates = self.candidates(&tables, &mut notes)?;
         let study = study(
             &candidates,
             self.draws,
-            |seed| self.load.requests.draw(&self.drafts, seed),
-            |jobs, policy| self.simulate(jobs, policy),
+            |number| self.load.requests.draw(&self.drafts, number),
+            |number, jobs, policy| self.simulate(number, jobs, policy),
             |forecast| self.seconds(forecast),
             goes_on,
         )?;
@@ -153,9 +154,18 @@ impl SimulationPlan {
         if is_cut {
             notes.push(format!("interrupted: of {} draws, {} are done and count", self.draws, study.draws));
         }
+        notes.extend(self.unreached());
         let chosen = &candidates[study.chosen];
-        let jobs = self.load.requests.draw(&self.drafts, self.draws as u64);
-        let forecast = self.simulate(&jobs, &mut *(chosen.make)())?;
+        if let Some(speedup) = study.loss(study.chosen) {
+            notes.push(format!(
+                "{} was the fastest on the draws of the choice, and on the other draws it is slower than no speculation \
+                 ({speedup:.3}x): do not rely on it; more --draws tell better",
+                chosen.name
+            ));
+        }
+        let judged = self.draws as u64;
+        let jobs = self.load.requests.draw(&self.drafts, judged);
+        let forecast = self.simulate(judged, &jobs, &mut *(chosen.make)())?;
         notes.extend(self.times.caveat(&places(&jobs, &forecast)));
         Ok(Some(SimulationReport {
             simulated: true,
@@ -176,7 +186,28 @@ impl SimulationPlan {
         if !self.wants("batch-context") {
             return Ok(Vec::new());
         }
-        context_buckets(&self.drafts, &self.times, &self.whole_shapes(), &self.batches(), &self.contexts)
+        context_buckets(&self.drafts, &self.times, &self.whole_shapes(), &self.batches(), &self.reached())
+    }
+
+    /// The buckets of contexts that the load reaches.
+    fn reached(&self) -> Vec<ReachedContexts> {
+        reached(&self.load.requests.draw(&self.drafts, 0), &self.contexts)
+    }
+
+    /// Which buckets of the table by batch and context have no rows of their own.
+    fn unreached(&self) -> Option<String> {
+        let found = self.reached();
+        let (Some(first), Some(last)) = (found.first(), found.last()) else { return None };
+        if !self.wants("batch-context") || self.contexts.is_empty() || found.len() > self.contexts.len() {
+            return None;
+        }
+        let above = if first.above > 0.0 { format!("above {:.0}", first.above) } else { String::new() };
+        let up_to = if last.up_to.is_finite() { format!("up to {:.0}", last.up_to) } else { String::new() };
+        let range = [above, up_to].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" and ");
+        Some(format!(
+            "batch-context: the load has contexts {range} only; for others the rows of the nearest ones hold, which were \
+             not judged there"
+        ))
     }
 
     /// The policies that a table describes completely, for a measurement.
@@ -241,7 +272,7 @@ impl SimulationPlan {
         let context = self.mean_context();
         let mut tables = vec![("batch", tables::by_batch(&self.drafts, &self.times, &shapes, &batches, context)?)];
         if !self.contexts.is_empty() {
-            let table = tables::by_batch_and_context(&self.drafts, &self.times, &whole, &batches, &self.contexts)?;
+            let table = tables::by_batch_and_context(&self.drafts, &self.times, &whole, &batches, &self.reached())?;
             tables.push(("batch-context", table));
         }
         tables.push(("vllm-schedule", tables::by_batch(&self.drafts, &self.times, &chains, &batches, context)?));
@@ -361,8 +392,9 @@ impl SimulationPlan {
         Ok(())
     }
 
-    fn simulate(&self, jobs: &[SimulatedRequest], policy: &mut dyn Policy) -> Result<Forecast, TunerError> {
-        let arrivals = self.load.sent.arrivals(jobs.len());
+    /// Simulates the requests of a draw.
+    fn simulate(&self, draw: u64, jobs: &[SimulatedRequest], policy: &mut dyn Policy) -> Result<Forecast, TunerError> {
+        let arrivals = self.load.sent.arrivals(jobs.len(), draw);
         let Self { setup, drafts, times, .. } = self;
         let until = self.load.until();
         simulate_policy(&SimulatedWorkload { jobs, arrivals: &arrivals, setup, drafts, times, until }, policy)
@@ -509,17 +541,25 @@ impl SimulationPlan {
         if lengths.is_empty() { Err("it contains no length".into()) } else { Ok(OutputLengths::Recorded(lengths)) }
     }
 
-    /// Arrivals for [`Load::sent`]: from a file of times in s, ascending, one per line.
+    /// Arrivals for [`Load::sent`]: from a file of times in s, ascending, one per line. They count
+    /// from the first one, so that times of day and Unix times may be given.
     ///
     /// # Errors
-    /// A message with the line that is not such a time, or is before the last one.
+    /// A message with the line that is not such a time, is before the last one, or too long after
+    /// the first one.
     pub fn arrivals(text: &str) -> Result<Vec<f64>, String> {
         let mut seconds: Vec<f64> = Vec::new();
         for (at, line) in text.lines().enumerate() {
             for word in line.split_whitespace() {
-                let known = word.parse::<f64>().ok().filter(|second| (0.0..=LATEST_S).contains(second));
-                let Some(second) = known else {
-                    return Err(format!("line {}: expected seconds from 0 to {LATEST_S}, found {word:?}", at + 1));
+                let first = seconds.first().copied();
+                let is_possible = |second: &f64| {
+                    (0.0..f64::INFINITY).contains(second) && first.is_none_or(|first| second - first <= LATEST_S)
+                };
+                let Some(second) = word.parse::<f64>().ok().filter(is_possible) else {
+                    return Err(format!(
+                        "line {}: expected seconds, at least 0 and at most {LATEST_S} after the first ones, found {word:?}",
+                        at + 1
+                    ));
                 };
                 if let Some(before) = seconds.last().filter(|before| **before > second) {
                     return Err(format!(
@@ -530,7 +570,9 @@ impl SimulationPlan {
                 seconds.push(second);
             }
         }
-        if seconds.is_empty() { Err("it contains no arrival time".into()) } else { Ok(seconds) }
+        let Some(first) = seconds.first().copied() else { return Err("it contains no arrival time".into()) };
+        seconds.iter_mut().for_each(|second| *second -= first);
+        Ok(seconds)
     }
 }
 
@@ -573,6 +615,41 @@ mod tests {
         let found = plan.run(&mut |_| true).expect("it runs").expect("no one stops it");
         assert!(!found.interrupted && found.study.draws == plan.draws);
         found
+    }
+
+    /// Requests of one length, whose drafts only chance accepts, at arrivals that only chance decides.
+    #[test]
+    fn equal_requests_differ_between_draws() {
+        for sent in [SendPattern::Closed(8), SendPattern::Open { rate: 50.0, burst: 1 }] {
+            let mut plan = plan(sent);
+            plan.load.requests.lengths = OutputLengths::Recorded(vec![40]);
+            let [first, other] = [0, 1].map(|draw| {
+                let jobs = plan.load.requests.draw(&plan.drafts, draw);
+                let run = |steps| {
+                    let mut policy = PolicyTable::fixed(TreeShape::chain(steps));
+                    plan.seconds(&plan.simulate(draw, &jobs, &mut policy).expect("it runs"))
+                };
+                assert!((run(2) - run(2)).abs() < 1e-12);
+                [run(0), run(2)]
+            });
+            assert!((first[1] - other[1]).abs() > 1e-9, "{:?}", plan.load);
+            // Without drafts only the arrivals differ.
+            let differs = (first[0] - other[0]).abs() > 1e-9;
+            assert_eq!(differs, plan.load.sent != SendPattern::Closed(8));
+        }
+    }
+
+    #[test]
+    fn contexts_that_the_load_does_not_reach_have_no_rows() {
+        let short = SimulationPlan { contexts: vec![1000.0, 4000.0], ..plan(SendPattern::Closed(8)) };
+        let found = whole(&short);
+        assert_eq!(found.buckets.len(), 1);
+        assert!((found.buckets[0].judged_at - short.mean_context()).abs() < 1e-6, "{:?}", found.buckets);
+        let said = |words: &str| found.notes.iter().any(|note| note.contains(words));
+        assert!(said("batch-context: the load has contexts up to 1000 only"), "{:?}", found.notes);
+        let mut reaching = plan(SendPattern::Closed(8));
+        reaching.contexts = vec![60.0];
+        assert!(!whole(&reaching).notes.iter().any(|note| note.contains("batch-context")));
     }
 
     #[test]
@@ -658,6 +735,7 @@ mod tests {
     #[test]
     fn arrivals_are_ascending_lines_of_seconds() {
         assert_eq!(SimulationPlan::arrivals("0\n\n 0.5\n0.5\n1e3\n"), Ok(vec![0.0, 0.5, 0.5, 1000.0]));
+        assert_eq!(SimulationPlan::arrivals("1700000000.5 1700000001\n1700000003"), Ok(vec![0.0, 0.5, 2.5]));
         let refused = |text: &str, words: &str| {
             let found = SimulationPlan::arrivals(text).expect_err(words);
             assert!(found.contains(words), "{found}");
@@ -665,7 +743,9 @@ mod tests {
         refused("\n", "no arrival time");
         refused("1\n0.5\n", "line 2: 0.5 s is before the last time, 1 s");
         for wrong in ["-1", "NaN", "inf", "soon", "99999999999999999999"] {
-            let words = format!("line 2: expected seconds from 0 to 1000000000, found {wrong:?}");
+            let words = format!(
+                "line 2: expected seconds, at least 0 and at most 1000000000 after the first ones, found {wrong:?}"
+            );
             refused(&format!("0\n{wrong}\n"), &words);
         }
     }

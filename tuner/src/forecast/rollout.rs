@@ -105,6 +105,8 @@ impl Rollout {
         // Separate, so that lengths and places are the same with and without limits.
         let mut chances = StdRng::seed_from_u64(!seed);
         let mut jobs = Vec::with_capacity(self.count());
+        // Other chances in every draw, and of every request in it.
+        let seed_of = |request: usize| (seed << 32) ^ request as u64;
         for _ in 0..self.prompts {
             let text = random.random_range(0..drafts.texts().max(1));
             for _ in 0..self.samples {
@@ -115,7 +117,8 @@ impl Rollout {
                 let prompt_tokens = self.prompt_tokens.max(1);
                 let own = prompt_tokens.saturating_sub(drafts.prompt_tokens(text));
                 let start = if self.keeps_contexts { own } else { start };
-                jobs.push(SimulatedRequest { prompt_tokens, output_tokens, text, start, most_drafts });
+                let seed = seed_of(jobs.len());
+                jobs.push(SimulatedRequest { prompt_tokens, output_tokens, text, start, seed, most_drafts });
             }
         }
         jobs

@@ -73,7 +73,8 @@ struct PolicyRuns {
     retractions: u64,
 }
 
-/// Runs every candidate on `2 · draws` draws. `run` simulates a draw, `seconds` is the objective.
+/// Runs every candidate on `2 · draws` draws. `run` simulates the requests of a draw, whose number
+/// it gets too, and `seconds` is the objective.
 /// `goes_on` is called before each simulation; when it returns false, the study ends with the draws
 /// that are done, as many for the choice as for the judgement, and is `None` if there is no pair of
 /// them.
@@ -84,7 +85,7 @@ pub fn study(
     candidates: &[PolicyCandidate<'_>],
     draws: usize,
     draw: impl Fn(u64) -> Vec<SimulatedRequest>,
-    run: impl Fn(&[SimulatedRequest], &mut dyn Policy) -> Result<Forecast, TunerError>,
+    run: impl Fn(u64, &[SimulatedRequest], &mut dyn Policy) -> Result<Forecast, TunerError>,
     seconds: impl Fn(&Forecast) -> f64,
     goes_on: &mut dyn FnMut(StudyProgress) -> bool,
 ) -> Result<Option<Study>, TunerError> {
@@ -97,12 +98,13 @@ pub fn study(
     'pairs: while pairs_done < draws {
         let mut with_pair = runs.clone();
         for judges in [false, true] {
-            let jobs = draw((pairs_done + if judges { draws } else { 0 }) as u64);
+            let number = (pairs_done + if judges { draws } else { 0 }) as u64;
+            let jobs = draw(number);
             for (candidate, runs) in candidates.iter().zip(&mut with_pair) {
                 if !goes_on(progress) {
                     break 'pairs;
                 }
-                let forecast = run(&jobs, &mut *(candidate.make)())?;
+                let forecast = run(number, &jobs, &mut *(candidate.make)())?;
                 let times = if judges { &mut runs.judging } else { &mut runs.choosing };
                 times.push(comparable(seconds(&forecast), &candidate.name)?);
                 runs.retractions += forecast.retractions;
@@ -132,7 +134,7 @@ fn judged(candidates: &[PolicyCandidate<'_>], runs: &[PolicyRuns], draws: usize)
     let of_one = |(candidate, own): (&PolicyCandidate<'_>, &PolicyRuns)| {
         let mut pairs: Vec<f64> = runs[0].judging.iter().zip(&own.judging).map(|(none, own)| none / own).collect();
         pairs.sort_by(f64::total_cmp);
-        let quantile = |share: f64| pairs[(share * (pairs.len() - 1) as f64).round() as usize];
+        let quantile = |share| quantile(&pairs, share);
         Judged {
             name: candidate.name.clone(),
             chosen_on_s: middle(&own.choosing),
@@ -148,6 +150,22 @@ fn judged(candidates: &[PolicyCandidate<'_>], runs: &[PolicyRuns], draws: usize)
     let (chosen, fastest) = (best(|one| one.chosen_on_s), best(|one| one.judged_on_s));
     let regret = policies[chosen].judged_on_s / policies[fastest].judged_on_s - 1.0;
     Study { policies, chosen, regret, draws }
+}
+
+/// The value that a share of some ascending numbers does not exceed, between the two next to it.
+fn quantile(ascending: &[f64], share: f64) -> f64 {
+    let at = share * (ascending.len() - 1) as f64;
+    let (below, above) = (ascending[at.floor() as usize], ascending[at.ceil() as usize]);
+    below + (above - below) * at.fract()
+}
+
+impl Study {
+    /// The speed-up of a policy on the draws on which policies are judged, if it is slower there
+    /// than the one that others are compared with.
+    pub fn loss(&self, policy: usize) -> Option<f64> {
+        let [speedup, ..] = self.policies.get(policy)?.speedup;
+        (policy > 0 && speedup < 1.0).then_some(speedup)
+    }
 }
 
 #[cfg(test)]
@@ -176,6 +194,30 @@ mod tests {
     }
 
     #[test]
+    fn quartiles_lie_between_the_draws_next_to_them() {
+        let quartiles = |pairs: &[f64]| [0.25, 0.5, 0.75].map(|share| quantile(pairs, share));
+        assert_eq!(quartiles(&[7.0]), [7.0; 3]);
+        assert_eq!(quartiles(&[1.0, 2.0, 4.0]), [1.5, 2.0, 3.0]);
+        assert_eq!(quartiles(&[1.0, 2.0, 3.0, 4.0, 5.0]), [2.0, 3.0, 4.0]);
+    }
+
+    /// Chosen on one half of the draws, slower on the other.
+    #[test]
+    fn a_choice_that_loses_to_no_speculation_is_known() {
+        let one = |chosen_on_s, speedup| Judged {
+            name: String::new(),
+            chosen_on_s,
+            judged_on_s: 2.0 / speedup,
+            speedup: [speedup; 3],
+            retractions: 0.0,
+        };
+        let study = Study { policies: vec![one(2.0, 1.0), one(1.9, 0.971)], chosen: 1, regret: 0.03, draws: 3 };
+        assert_eq!((study.loss(0), study.loss(1), study.loss(2)), (None, Some(0.971), None));
+        let gains = Study { policies: vec![one(2.0, 1.0), one(1.9, 1.02)], ..study };
+        assert_eq!(gains.loss(1), None);
+    }
+
+    #[test]
     fn a_table_by_batch_beats_every_fixed_chain_on_a_long_tail() {
         let drafts = Drafts::golden(&[1.7, 2.2, 2.5, 2.7]).expect("lengths");
         let times = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into();
@@ -197,7 +239,7 @@ mod tests {
         let rollout = Rollout { prompts: 32, samples: 8, prompt_tokens: 100, lengths, ..Rollout::default() };
         let arrivals = Arrivals::Open { at_ms: vec![0.0; 256] };
         let setup = setup(batches.to_vec());
-        let run = |jobs: &[SimulatedRequest], policy: &mut dyn Policy| {
+        let run = |_: u64, jobs: &[SimulatedRequest], policy: &mut dyn Policy| {
             let simulation = SimulatedWorkload {
                 jobs,
                 arrivals: &arrivals,
@@ -239,12 +281,13 @@ mod tests {
         let rollout = Rollout { prompts: 4, samples: 1, prompt_tokens: 10, lengths, ..Rollout::default() };
         let setup = setup(vec![4]);
         let arrivals = Arrivals::Open { at_ms: vec![0.0; 4] };
-        let run = |jobs: &[SimulatedRequest], policy: &mut dyn Policy| {
+        let run = |_: u64, jobs: &[SimulatedRequest], policy: &mut dyn Policy| {
             let (arrivals, setup, drafts, times) = (&arrivals, &setup, &drafts, &times);
             simulate_policy(&SimulatedWorkload { jobs, arrivals, setup, drafts, times, until: None }, policy)
         };
         let draw = |number| rollout.draw(&drafts, number);
-        let plain = |number| run(&draw(number), &mut PolicyTable::fixed(TreeShape::OFF)).expect("it runs").elapsed_s;
+        let plain =
+            |number| run(number, &draw(number), &mut PolicyTable::fixed(TreeShape::OFF)).expect("it runs").elapsed_s;
         let [first, second, third] = [0, 1, 2].map(plain);
         let [fourth, fifth, sixth] = [3, 4, 5].map(plain);
         let middle = |times: &[f64]| median(times.to_vec()).expect("times");

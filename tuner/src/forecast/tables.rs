@@ -3,7 +3,7 @@
 use schemas::tree::TreeShape;
 
 use super::{
-    buckets::{ContextBucket, context_buckets},
+    buckets::{ContextBucket, ReachedContexts, context_buckets},
     drafts::Drafts,
     policy::{PolicyTable, PolicyTableRow},
     times::StepTimes,
@@ -32,9 +32,8 @@ pub fn by_batch(
     table(times, batches, &[(f64::INFINITY, context, lengths)])
 }
 
-/// The same at each batch and each context bucket, of shapes without a budget. `bounds` are the
-/// largest contexts of all buckets but the last, ascending; acceptance and times are those of the
-/// bucket ([`context_buckets`]).
+/// The same at each batch and each context bucket that the load reaches, of shapes without a
+/// budget; acceptance and times are those of the bucket ([`context_buckets`]).
 ///
 /// # Errors
 /// As [`by_batch`].
@@ -43,14 +42,14 @@ pub fn by_batch_and_context(
     times: &StepTimes,
     shapes: &[TreeShape],
     batches: &[usize],
-    bounds: &[f64],
+    reached: &[ReachedContexts],
 ) -> Result<PolicyTable, TunerError> {
     let of_bucket = |bucket: ContextBucket| {
         let lengths: ShapeLengths = bucket.shapes.iter().map(|one| (one.shape, one.accept_length)).collect();
         let lengths = vec![lengths; batches.len()];
         (bucket.context.unwrap_or(f64::INFINITY), bucket.judged_at, lengths)
     };
-    let buckets: Vec<_> = context_buckets(drafts, times, shapes, &[], bounds)?.into_iter().map(of_bucket).collect();
+    let buckets: Vec<_> = context_buckets(drafts, times, shapes, &[], reached)?.into_iter().map(of_bucket).collect();
     table(times, batches, &buckets)
 }
 
@@ -107,7 +106,9 @@ mod tests {
         let steps: Vec<usize> = table.rows().iter().map(|row| row.shape.num_steps).collect();
         assert!(steps.is_sorted_by(|a, b| a >= b) && steps[0] > steps[5], "deeper at small batches: {steps:?}");
         // Long contexts make a round's fixed part longer, so deeper chains pay at the same batch.
-        let table = by_batch_and_context(&drafts, &times, &shapes, &batches, &[1000.0, 60_000.0]).expect("a table");
+        let reached = [(0.0, 1000.0, 1000.0), (1000.0, f64::INFINITY, 60_000.0)]
+            .map(|(above, up_to, mean)| ReachedContexts { above, up_to, mean });
+        let table = by_batch_and_context(&drafts, &times, &shapes, &batches, &reached).expect("a table");
         assert!(table.shape(128, 60_000.0).num_steps > table.shape(128, 500.0).num_steps, "{table:?}");
         assert!(by_batch(&drafts, &times, &[TreeShape::chain(5)], &batches, 0.0).is_err());
     }

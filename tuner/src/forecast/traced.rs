@@ -30,6 +30,9 @@ pub struct SimulatedRequest {
     pub text: usize,
     /// The position of the text at which it starts; after the end, the text starts again.
     pub start: usize,
+    /// Where there are no texts, chance decides what is accepted: the same for all policies.
+    #[serde(default)]
+    pub seed: u64,
     /// Maximum number of drafts that are verified for it in a round; `None` for what the policy
     /// says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,7 +157,7 @@ impl Traced<'_> {
             }
             RoundChoice::Shape(shape) => {
                 let accepted = members.iter().map(|member| {
-                    let chance = uniform(member.request, member.progress.tokens);
+                    let chance = uniform(self.simulation.jobs[member.request].seed, member.progress.tokens);
                     drafts.accepted(*shape, place(member), chance)
                 });
                 let rows = view.batch * shape.num_draft_tokens;
@@ -236,10 +239,10 @@ impl Course for Traced<'_> {
     }
 }
 
-/// A number of 0 to 1 that depends on a request and a position alone, so that every policy meets
-/// the same one.
-fn uniform(request: usize, position: usize) -> f64 {
-    let mut state = (request as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (position as u64).wrapping_add(0x5EED);
+/// A number of 0 to 1 that depends on the seed of a request and a position alone, so that every
+/// policy meets the same one.
+fn uniform(seed: u64, position: usize) -> f64 {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (position as u64).wrapping_add(0x5EED);
     // SplitMix64's finaliser.
     state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -262,7 +265,8 @@ mod tests {
         vllm::Schedule,
     };
 
-    /// A text of chains of two drafts whose accepted drafts repeat.
+    /// A text of chains of two drafts whose accepted drafts repeat. It has one position more, since
+    /// what the last one accepts is not known.
     fn trace(accepted: &[usize]) -> PositionTrace {
         let position = |accepted: &usize| Nodes {
             score: vec![-0.2 - 2.0 * (2 - *accepted) as f32, -0.3 - 4.0 * (2 - *accepted) as f32],
@@ -273,13 +277,13 @@ mod tests {
             on_text: (0..*accepted as u16).collect(),
             ..Nodes::default()
         };
-        let positions: Vec<Nodes> = accepted.iter().map(position).collect();
+        let positions: Vec<Nodes> = accepted.iter().chain([&0]).map(position).collect();
         PositionTrace {
             format: FORMAT,
             source: "EAGLE3".into(),
             limit: TreeShape::chain(2),
             largest: vec![TreeShape::chain(1), TreeShape::chain(2)],
-            texts: vec![TextTrace { prompt_tokens: 10, output_tokens: accepted.len() + 1, sampled: false, positions }],
+            texts: vec![TextTrace { prompt_tokens: 10, output_tokens: accepted.len() + 2, sampled: false, positions }],
         }
     }
 
@@ -311,7 +315,7 @@ mod tests {
     }
 
     fn job(output_tokens: usize, start: usize) -> SimulatedRequest {
-        SimulatedRequest { prompt_tokens: 10, output_tokens, text: 0, start, most_drafts: None }
+        SimulatedRequest { prompt_tokens: 10, output_tokens, text: 0, start, seed: 0, most_drafts: None }
     }
 
     #[test]
@@ -461,6 +465,6 @@ mod tests {
             drafts.accept_length(TreeShape::chain(2)).expect("it is known")
         };
         assert!((rounds(&[2, 0, 0, 2, 0, 0]) - 3.0).abs() < 1e-9);
-        assert!((rounds(&[0, 0, 2, 0, 0, 2]) - 1.5).abs() < 1e-9);
+        assert!((rounds(&[0, 0, 2, 0, 0, 1]) - 7.0 / 4.0).abs() < 1e-9);
     }
 }

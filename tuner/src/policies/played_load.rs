@@ -413,6 +413,7 @@ mod tests {
             output_tokens: 8 + 11 * number,
             text: 0,
             start: 5 * number,
+            seed: 0,
             most_drafts: None,
         };
         let free: Vec<SimulatedRequest> = (0..6).map(job).collect();

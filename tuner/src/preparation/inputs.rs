@@ -45,7 +45,7 @@ impl SweepInputs {
     /// # Errors
     /// As [`acceptance::import`].
     pub fn imported(&self) -> Result<Option<AcceptanceTable>, TunerError> {
-        self.file.models.acceptance.as_ref().map(|from| acceptance::import(&self.folder, from)).transpose()
+        acceptance::import(&self.folder, &self.file.models)
     }
 
     /// The configurations of the whole sweep, regardless of the shard; with imported acceptance,

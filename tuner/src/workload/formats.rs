@@ -7,6 +7,7 @@ use schemas::quoting::quoted;
 use serde_json::{Map, Value};
 
 use super::entry::{EntryError, MOST, WorkloadEntry};
+use crate::files::date;
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,14 +21,18 @@ pub enum PromptFormat {
 }
 
 /// Columns of CSV files whose numbers are read: name in lower case, and the field that it becomes.
-const NUMBERS: [(&str, &str); 6] = [
+const NUMBERS: [(&str, &str); 9] = [
     ("timestamp", "timestamp"),
     ("arrival_s", "arrival_s"),
+    ("arrival_ms", "arrival_ms"),
     ("input_length", "input_length"),
     ("output_length", "output_length"),
     // BurstGPT
     ("request tokens", "input_length"),
     ("response tokens", "output_length"),
+    // Azure's traces of language models
+    ("contexttokens", "input_length"),
+    ("generatedtokens", "output_length"),
 ];
 /// Columns of CSV files whose texts are read.
 const TEXTS: [&str; 5] = ["prompt", "text", "instruction", "input", "question"];
@@ -126,13 +131,15 @@ pub fn rows(content: &str, separator: u8) -> Result<Vec<WorkloadEntry<'static>>,
     if !header.iter().any(|name| TEXTS.contains(&name.as_str()) || field(name).is_some()) {
         let reason = format!(
             "no known column in the header: expected one of {}, or the columns of a trace, such as BurstGPT's Timestamp, \
-             Request tokens and Response tokens",
+             Request tokens and Response tokens, or Azure's TIMESTAMP, ContextTokens and GeneratedTokens",
             TEXTS.join(", ")
         );
         return Err(EntryError { line: 1, reason });
     }
-    // BurstGPT's times are seconds; Mooncake's, in the same column, are milliseconds.
-    let seconds = header.iter().any(|name| name == "request tokens");
+    // BurstGPT's times are seconds; in the same column of another table they may be milliseconds.
+    let has = |column: &str| header.iter().any(|name| name == column);
+    let seconds = has("request tokens");
+    let counts_failed = seconds || has("generatedtokens");
     let mut entries = Vec::new();
     for row in reader.records().take(MOST + 1) {
         let row = row.map_err(|error| wrong(&error))?;
@@ -142,12 +149,15 @@ pub fn rows(content: &str, separator: u8) -> Result<Vec<WorkloadEntry<'static>>,
             match field(name) {
                 Some("timestamp") if seconds => fields.push(("arrival_s", number(value, name, line)?)),
                 Some(_) if value.trim().is_empty() => {}
+                // A date has a unit of its own, which the trace knows.
+                Some("timestamp") if date::seconds(value).is_some() => fields.push(("timestamp", value.into())),
                 Some(field) => fields.push((field, number(value, name, line)?)),
                 None => fields.extend(TEXTS.iter().find(|known| *known == name).map(|known| (*known, value.into()))),
             }
         }
-        // BurstGPT records requests that failed as ones without a response.
-        let failed = seconds && fields.iter().any(|(name, value)| *name == "output_length" && value == &Value::from(0));
+        // BurstGPT and Azure record requests that failed as ones without a response.
+        let failed =
+            counts_failed && fields.iter().any(|(name, value)| *name == "output_length" && value == &Value::from(0));
         if failed {
             fields.push(("failed", true.into()));
         }
@@ -219,6 +229,23 @@ mod tests {
                 (2, r#"{"arrival_s":5,"input_length":472,"output_length":18}"#.to_owned()),
                 (3, r#"{"arrival_s":45.5,"input_length":1087,"output_length":230}"#.to_owned()),
                 (4, r#"{"arrival_s":46,"input_length":9,"output_length":0,"failed":true}"#.to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn azure_has_dates_and_lengths() {
+        let content = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,4808,10\n\
+                       2023-11-16 18:15:47.6805900,110,0\n";
+        assert_eq!(
+            table(content),
+            [
+                (2, r#"{"timestamp":"2023-11-16 18:15:46.6805900","input_length":4808,"output_length":10}"#.to_owned()),
+                (
+                    3,
+                    r#"{"timestamp":"2023-11-16 18:15:47.6805900","input_length":110,"output_length":0,"failed":true}"#
+                        .to_owned()
+                ),
             ]
         );
     }

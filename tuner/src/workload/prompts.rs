@@ -1,13 +1,16 @@
 //! Reads prompts in the common file formats, and tokenises them.
 
-use std::path::Path;
+use std::{fmt, path::Path};
 
 use engine::{
     EngineError,
     text::{ChatMessage, TemplateVariables, Text},
 };
 use schemas::sweep::{self, UserTurn};
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, SeqAccess, Unexpected, Visitor},
+};
 use serde_json::value::Value;
 
 use super::{
@@ -45,8 +48,8 @@ pub struct PromptEntry {
     input: Option<String>,
     /// Questions with answers: a message of the user.
     question: Option<String>,
-    /// Plain text.
-    prompt: Option<String>,
+    /// Plain text; in data sets of slime, verl and TRL a list of messages, as under `messages`.
+    prompt: Option<PromptField>,
     /// Plain text, under another name.
     text: Option<String>,
     /// Token ids, as in spectune's request log.
@@ -58,6 +61,13 @@ struct Message {
     role: String,
     #[serde(default)]
     content: Value,
+}
+
+/// What `prompt` contains.
+enum PromptField {
+    Plain(String),
+    Messages(Vec<Message>),
+    Tokens(Vec<u32>),
 }
 
 #[derive(Deserialize)]
@@ -214,7 +224,13 @@ impl PromptEntry {
         if let Some(question) = self.question {
             return Ok(vec![user(question)]);
         }
-        let plain = self.prompt.or(self.text).map(Prompt::Plain);
+        let plain = match self.prompt {
+            Some(PromptField::Messages(messages)) => return up_to_the_user(messages, turn.unwrap_or(UserTurn::Last)),
+            Some(PromptField::Tokens(tokens)) => return Ok(vec![Prompt::Tokens(tokens)]),
+            Some(PromptField::Plain(text)) => Some(text),
+            None => self.text,
+        };
+        let plain = plain.map(Prompt::Plain);
         Ok(plain.or(self.prompt_ids.map(Prompt::Tokens)).into_iter().collect())
     }
 }
@@ -231,6 +247,43 @@ fn up_to_the_user(messages: Vec<Message>, turn: UserTurn) -> Result<Vec<Prompt>,
     // What follows is not read, and may be other than text.
     let needed: Vec<ChatMessage> = messages.into_iter().take(last + 1).map(Message::chat).collect::<Result<_, _>>()?;
     Ok(ends.into_iter().map(|end| Prompt::Conversation(needed.iter().take(end + 1).cloned().collect())).collect())
+}
+
+impl<'de> Deserialize<'de> for PromptField {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PromptFieldVisitor)
+    }
+}
+
+struct PromptFieldVisitor;
+
+impl<'de> Visitor<'de> for PromptFieldVisitor {
+    type Value = PromptField;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<PromptField, E> {
+        Ok(PromptField::Plain(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<PromptField, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = list.next_element::<Value>()? {
+            elements.push(element);
+        }
+        let token = |element: &Value| element.as_u64().and_then(|token| u32::try_from(token).ok());
+        if elements.iter().all(Value::is_object) {
+            let messages = elements.into_iter().map(serde_json::from_value).collect::<Result<_, _>>();
+            return messages.map(PromptField::Messages).map_err(A::Error::custom);
+        }
+        match elements.iter().map(token).collect() {
+            Some(tokens) => Ok(PromptField::Tokens(tokens)),
+            // A list of texts is several prompts, or one in parts.
+            None => Err(A::Error::invalid_type(Unexpected::Seq, &self)),
+        }
+    }
 }
 
 impl ConversationTurn {
@@ -382,12 +435,26 @@ mod tests {
         check(image, Err("parts that are not text"));
     }
 
+    /// The form of slime, verl and TRL.
+    #[test]
+    fn a_prompt_may_be_a_list_of_messages() {
+        let asked =
+            r#"{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "label": "34"}"#;
+        check(asked, Ok(conversation(&[("system", "s"), ("user", "q")])));
+        check(r#"{"prompt": []}"#, Ok(Some(Prompt::Silence)));
+        check(r#"{"prompt": [{"content": "q"}]}"#, Err("the key `role` is missing"));
+        check(r#"{"prompt": [{"role": "user", "content": "q"}, "p"]}"#, Err("expected a text in quotes, found a list"));
+    }
+
     #[test]
     fn plain_prompts_have_two_names() {
         check(r#"{"prompt": "p"}"#, Ok(Some(Prompt::Plain("p".into()))));
         check(r#"{"prompt": null, "text": "t"}"#, Ok(Some(Prompt::Plain("t".into()))));
         check(r#"{"question_id": 81}"#, Ok(None));
         check(r#"{"prompt": ["p"]}"#, Err("expected a text in quotes, found a list"));
+        check(r#"{"prompt": 3}"#, Err("expected a text in quotes, found 3"));
+        check(r#"{"prompt": [5, 6]}"#, Ok(Some(Prompt::Tokens(vec![5, 6]))));
+        check(r#"{"prompt": [5, -6]}"#, Err("expected a text in quotes, found a list"));
         check(r#""p""#, Err("expected an object in braces, found the text \"p\""));
     }
 

@@ -77,6 +77,29 @@ fn a_trace_of_burstgpt_has_arrivals_and_lengths() {
 }
 
 #[test]
+fn a_trace_of_azure_has_dates() {
+    let engine = demo::engine(1);
+    let content = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-12 00:00:01.5+00:00,9,4\n\
+                   2024-05-12 00:00:00+00:00,3,2\n";
+    let trace = load(&engine, content, "trace = 'file'").expect("a trace");
+    let lengths: Vec<_> =
+        trace.requests.iter().map(|request| (request.input_ids.len(), request.stop.max_new_tokens)).collect();
+    assert_eq!((lengths, trace.left_out), (vec![(3, Some(2)), (9, Some(4))], 0));
+    assert_eq!(trace.recorded, [Duration::ZERO, Duration::from_millis(1500)]);
+}
+
+#[test]
+fn the_pace_of_a_trace_is_told() {
+    let engine = demo::engine(1);
+    let content = "{\"arrival_s\": 7, \"input_length\": 4}\n{\"arrival_s\": 7.5, \"input_length\": 4}\n\
+                   {\"arrival_s\": 10.21, \"input_length\": 4}";
+    let told = |lines: &str| load(&engine, content, lines).expect("a trace").recorded_span();
+    assert_eq!(told("trace = 'file'").as_deref(), Some("3 recorded requests arrive within 3.21 s, 0.623 per second"));
+    assert_eq!(told("trace = 'file'\nrequests = 1").as_deref(), Some("all 1 recorded requests arrive at once"));
+    assert_eq!(super::significant(1950.4), "1950");
+}
+
+#[test]
 fn a_batch_larger_than_the_workload_asks_more_of_the_same_requests() {
     let engine = demo::engine(1);
     let content = "{\"prompt\": \"let x\"}\n{\"prompt\": \"let y\"}";
@@ -115,7 +138,7 @@ fn a_load_of_a_context_bucket_has_the_requests_of_the_bucket_only() {
 #[test]
 fn a_bad_file_is_named_with_the_line() {
     let engine = demo::engine(1);
-    let good = r#"{"prompt": "let x", "timestamp": 5}"#;
+    let good = r#"{"prompt": "let x", "arrival_s": 5}"#;
     for (source, bad, expected) in [
         ("prompts", r#"{"query": "a"}"#, "file, line 2: no prompt in it: expected one of turns, messages"),
         (
@@ -125,14 +148,14 @@ fn a_bad_file_is_named_with_the_line() {
         ),
         ("prompts", r#"{"prompt": 7}"#, "file, line 2: column 12: expected a text in quotes, found 7"),
         ("trace", r#"{"prompt": "a"}"#, "file, line 2: no arrival time"),
-        ("trace", r#"{"timestamp": 9}"#, "file, line 2: neither input_length nor a prompt"),
-        ("trace", r#"{"timestamp": 9, "input_length": 500}"#, "file, line 2: the prompt has 500 tokens; with 8 new"),
+        ("trace", r#"{"arrival_s": 9}"#, "file, line 2: neither input_length nor a prompt"),
+        ("trace", r#"{"arrival_s": 9, "input_length": 500}"#, "file, line 2: the prompt has 500 tokens; with 8 new"),
         (
             "trace",
-            r#"{"timestamp": 9, "input_length": 99, "output_length": 30}"#,
+            r#"{"arrival_s": 9, "input_length": 99, "output_length": 30}"#,
             "file, line 2: the prompt has 99 tokens; with 30 new ones it does not fit the context of 128",
         ),
-        ("trace", r#"{"timestamp": 1e300, "input_length": 9}"#, "line 2: it arrives too long after the first request"),
+        ("trace", r#"{"arrival_s": 1e300, "input_length": 9}"#, "line 2: it arrives too long after the first request"),
         ("input_ids", "", "file: expected a JSON list of token-id lists"),
     ] {
         let found = load(&engine, &format!("{good}\n{bad}\n"), &format!("{source} = 'file'")).expect_err(bad);
@@ -151,10 +174,10 @@ fn a_bad_file_is_named_with_the_line() {
 #[test]
 fn a_trace_says_when_and_how_long() {
     let engine = demo::engine(1);
-    let content = "{\"timestamp\": 3500, \"input_length\": 7, \"output_length\": 5, \"hash_ids\": [1]}\n\
-                   {\"timestamp\": 1000, \"input_length\": 4}\n\
-                   {\"timestamp\": 2000, \"input_length\": 90, \"output_length\": 5}\n\
-                   {\"timestamp\": 9000, \"input_length\": 4}\n";
+    let content = "{\"arrival_ms\": 3500, \"input_length\": 7, \"output_length\": 5, \"hash_ids\": [1]}\n\
+                   {\"arrival_ms\": 1000, \"input_length\": 4}\n\
+                   {\"arrival_ms\": 2000, \"input_length\": 90, \"output_length\": 5}\n\
+                   {\"arrival_ms\": 9000, \"input_length\": 4}\n";
     let lines = "trace = 'file'\nmax_prompt_tokens = 50\nrequests = 2";
     let trace = load(&engine, content, lines).expect("a trace");
     let lengths: Vec<_> =

@@ -1,10 +1,13 @@
 //! Traces: requests with arrival times.
 
-use std::{path::Path, time::Duration};
+use std::{fmt, path::Path, time::Duration};
 
 use rand::rngs::StdRng;
 use schemas::sweep;
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, IgnoredAny, Unexpected, Visitor},
+};
 
 use super::{
     ModelText, Room, check_total,
@@ -13,7 +16,7 @@ use super::{
     prompts::{self, Encoder},
     random::RandomVocabulary,
 };
-use crate::TunerError;
+use crate::{TunerError, files::date};
 
 /// The requests of a trace that a trial sends.
 #[derive(Debug, Default, PartialEq)]
@@ -49,15 +52,33 @@ struct TraceLine<'a> {
 /// The fields of a line other than the prompt.
 #[derive(Deserialize)]
 struct TraceFields {
-    /// Arrival time in ms.
-    timestamp: Option<f64>,
+    /// Arrival time, in a unit that the other keys tell, or as a date.
+    timestamp: Option<Timestamp>,
+    /// Arrival time in seconds.
     arrival_s: Option<f64>,
+    /// Arrival time in milliseconds.
+    arrival_ms: Option<f64>,
+    /// Mooncake, and Bailian, whose traces have the chat as well.
+    hash_ids: Option<IgnoredAny>,
+    /// Bailian.
+    chat_id: Option<IgnoredAny>,
     input_length: Option<usize>,
     output_length: Option<usize>,
     /// Whether the recorded request failed.
     #[serde(default)]
     failed: bool,
 }
+
+/// An arrival time under a key that several kinds of traces use.
+#[derive(Clone, Copy)]
+enum Timestamp {
+    Number(f64),
+    /// Seconds since the Unix epoch.
+    Date(f64),
+}
+
+/// Times from here on count from the Unix epoch: in ms, a trace would have begun eleven days ago.
+const EPOCH: f64 = 1e9;
 
 /// Reads the earliest requests, as many as are needed. Lines need not be ordered by time. If only
 /// the length of a prompt is given, it consists of random tokens.
@@ -133,16 +154,35 @@ fn lines<'a>(path: &Path, content: &'a str) -> Result<Vec<TraceLine<'a>>, EntryE
     Ok(lines)
 }
 
-fn line(entry: WorkloadEntry<'_>) -> Result<TraceLine<'_>, EntryError> {
-    let TraceFields { timestamp, arrival_s, input_length, output_length, failed } = entry.read()?;
-    let arrival = match (timestamp, arrival_s) {
-        (Some(milliseconds), None) => milliseconds / 1e3,
-        (None, Some(seconds)) => seconds,
-        (Some(_), Some(_)) => return Err(entry.wrong("both timestamp and arrival_s are given: remove one")),
-        (None, None) => {
-            return Err(entry.wrong("no arrival time: expected timestamp in ms, or arrival_s in seconds"));
+/// The time of a line in seconds. A number under `timestamp` has the unit of the kind of trace which
+/// the other keys show; it is never guessed.
+fn arrival(fields: &TraceFields) -> Result<f64, String> {
+    let timestamp = match (fields.timestamp, fields.arrival_s, fields.arrival_ms) {
+        (Some(timestamp), None, None) => timestamp,
+        (None, Some(seconds), None) => return Ok(seconds),
+        (None, None, Some(milliseconds)) => return Ok(milliseconds / 1e3),
+        (None, None, None) => {
+            return Err("no arrival time: expected timestamp, or arrival_s in seconds, or arrival_ms".into());
         }
+        _ => return Err("several of timestamp, arrival_s and arrival_ms are given: remove all but one".into()),
     };
+    match (timestamp, &fields.chat_id, &fields.hash_ids) {
+        (Timestamp::Date(seconds), ..) => Ok(seconds),
+        // Bailian.
+        (Timestamp::Number(seconds), Some(_), _) => Ok(seconds),
+        // Mooncake.
+        (Timestamp::Number(number), None, Some(_)) if number.fract() == 0.0 && number < EPOCH => Ok(number / 1e3),
+        (Timestamp::Number(number), ..) => Err(format!(
+            "whether the timestamp {number} is in seconds or milliseconds is not known: name the times arrival_s or \
+             arrival_ms instead"
+        )),
+    }
+}
+
+fn line(entry: WorkloadEntry<'_>) -> Result<TraceLine<'_>, EntryError> {
+    let fields: TraceFields = entry.read()?;
+    let arrival = arrival(&fields).map_err(|reason| entry.wrong(reason))?;
+    let TraceFields { input_length, output_length, failed, .. } = fields;
     for (name, length) in [("input_length", input_length), ("output_length", output_length)] {
         // A request that failed may not have got a token.
         if length == Some(0) && !failed {
@@ -152,15 +192,52 @@ fn line(entry: WorkloadEntry<'_>) -> Result<TraceLine<'_>, EntryError> {
     Ok(TraceLine { entry, arrival, input_length, output_length, failed })
 }
 
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TimestampVisitor)
+    }
+}
+
+struct TimestampVisitor;
+
+impl Visitor<'_> for TimestampVisitor {
+    type Value = Timestamp;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("f64")
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Timestamp, E> {
+        Ok(Timestamp::Number(number))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Timestamp, E> {
+        Ok(Timestamp::Number(number as f64))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Timestamp, E> {
+        Ok(Timestamp::Number(number as f64))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Timestamp, E> {
+        let seconds = date::seconds(text).map(Timestamp::Date);
+        seconds.ok_or_else(|| E::invalid_type(Unexpected::Str(text), &self))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
+    fn lines(content: &str) -> Result<Vec<TraceLine<'_>>, EntryError> {
+        super::lines(Path::new("t.jsonl"), content)
+    }
+
     /// Checks the lines of a trace: arrival in s, lengths of prompt and output.
     fn check(content: &str, expected: &[(f64, Option<usize>, Option<usize>)]) {
-        let found = lines(Path::new("t.jsonl"), content).unwrap_or_else(|wrong| panic!("{content}: {wrong:?}"));
+        let found = lines(content).unwrap_or_else(|wrong| panic!("{content}: {wrong:?}"));
         let found: Vec<_> = found.iter().map(|line| (line.arrival, line.input_length, line.output_length)).collect();
         assert_eq!(found, expected, "{content}");
     }
@@ -173,13 +250,33 @@ mod tests {
             &[(0.0, Some(6955), Some(52)), (3.052, Some(10), Some(1))],
         );
         check("{\"arrival_s\": 0.25, \"prompt\": \"a\"}", &[(0.25, None, None)]);
+        // Bailian's are seconds, and dates have a unit.
+        check(
+            "{\"chat_id\": 1, \"parent_chat_id\": -1, \"timestamp\": 61.114, \"input_length\": 7, \"turn\": 1, \
+             \"hash_ids\": [3]}\n{\"timestamp\": \"1970-01-01T00:01:00Z\", \"input_length\": 8}",
+            &[(60.0, Some(8), None), (61.114, Some(7), None)],
+        );
+    }
+
+    #[test]
+    fn a_unit_that_the_keys_do_not_show_has_to_be_given() {
+        for line in [
+            "{\"timestamp\": 5, \"input_length\": 1}",
+            "{\"timestamp\": 0.5, \"input_length\": 1, \"hash_ids\": []}",
+            "{\"timestamp\": 1700000000, \"input_length\": 1, \"hash_ids\": []}",
+        ] {
+            let wrong = lines(line).expect_err(line);
+            assert!(wrong.reason.contains("name the times arrival_s or arrival_ms instead"), "{}", wrong.reason);
+            let named = |key: &str| lines(&line.replace("timestamp", key)).expect(key)[0].arrival;
+            assert!((named("arrival_s") / named("arrival_ms") - 1e3).abs() < 1e-6);
+        }
     }
 
     #[test]
     fn requests_come_in_the_order_of_their_times() {
         check(
             "{\"arrival_s\": 2, \"input_length\": 1}\n{\"arrival_s\": 1, \"input_length\": 2}\n\
-             {\"arrival_s\": 2, \"input_length\": 3}\n{\"timestamp\": 500, \"input_length\": 4}",
+             {\"arrival_s\": 2, \"input_length\": 3}\n{\"timestamp\": 500, \"input_length\": 4, \"hash_ids\": [1]}",
             &[(0.5, Some(4), None), (1.0, Some(2), None), (2.0, Some(1), None), (2.0, Some(3), None)],
         );
     }
@@ -187,19 +284,19 @@ mod tests {
     #[test]
     fn a_bad_line_is_named_with_its_number() {
         for (bad, reason) in [
-            ("{\"input_length\": 1}", "no arrival time: expected timestamp in ms, or arrival_s"),
-            ("{\"timestamp\": 1, \"arrival_s\": 1}", "both timestamp and arrival_s"),
+            ("{\"input_length\": 1}", "no arrival time: expected timestamp, or arrival_s in seconds"),
+            ("{\"timestamp\": 1, \"arrival_s\": 1}", "several of timestamp, arrival_s and arrival_ms"),
             ("{\"timestamp\": \"1\"}", "column 17: expected a number, found the text \"1\""),
-            ("{\"timestamp\": 1, \"input_length\": 0}", "input_length is 0"),
-            ("{\"timestamp\": 1, \"output_length\": 0}", "output_length is 0"),
-            ("{\"timestamp\": 1, \"input_length\": -4}", "expected a whole number of at least 0, found -4"),
-            ("{\"timestamp\": 1, \"input_length\": 2.5}", "expected a whole number of at least 0, found 2.5"),
+            ("{\"arrival_s\": 1, \"input_length\": 0}", "input_length is 0"),
+            ("{\"arrival_s\": 1, \"output_length\": 0}", "output_length is 0"),
+            ("{\"arrival_s\": 1, \"input_length\": -4}", "expected a whole number of at least 0, found -4"),
+            ("{\"arrival_s\": 1, \"input_length\": 2.5}", "expected a whole number of at least 0, found 2.5"),
             ("{\"timestamp\": 1e999}", "number out of range"),
             ("{\"timestamp\": 1", "it ends too early"),
             ("timestamp,input_length", "column 2"),
         ] {
-            let content = format!("{{\"timestamp\": 0, \"input_length\": 1}}\n\n{bad}\n");
-            let wrong = lines(Path::new("t.jsonl"), &content).expect_err(bad);
+            let content = format!("{{\"arrival_s\": 0, \"input_length\": 1}}\n\n{bad}\n");
+            let wrong = lines(&content).expect_err(bad);
             assert_eq!(wrong.line, 3, "{bad}");
             assert!(wrong.reason.contains(reason), "{bad}: {}", wrong.reason);
         }
@@ -208,7 +305,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_trace_panics(content in "(\\{\"(timestamp|arrival_s|input_length)\": ?[-0-9e.\"]{0,6}[,}\n]{0,3}){0,4}") {
-            let _ = lines(Path::new("t"), &content);
+            let _ = super::lines(Path::new("t"), &content);
         }
     }
 }

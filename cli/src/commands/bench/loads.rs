@@ -138,8 +138,9 @@ impl Turned for PlayedLoads<'_> {
                 played
             }
         };
-        let jobs = load.requests.draw(self.drafts, self.arguments.draw.unwrap_or_default());
-        let arrivals = load.sent.arrivals(jobs.len());
+        let draw = self.arguments.draw.unwrap_or_default();
+        let jobs = load.requests.draw(self.drafts, draw);
+        let arrivals = load.sent.arrivals(jobs.len(), draw);
         let what = PlayedLoad { jobs: &jobs, arrivals: &arrivals, until: load.until(), seed: self.arguments.seed };
         progress::waiting(&format!("measuring {} on {load}{}", policy.name, turn.words), |_| {
             played_load::warm_up(self.engine, &what, played.as_deref())?;

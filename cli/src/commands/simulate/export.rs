@@ -3,7 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use schemas::tree::TreeShape;
+use schemas::{
+    diagnostic::{Findings, Format, render},
+    engines::SLIME_PIN,
+    export::{Exported, Form},
+    tree::TreeShape,
+};
 use tuner::forecast::{
     exported::{self, SlimeFlags, dspark::DsparkCosts, temperatures::Temperatures},
     plan::{NamedTable, SimulatedRow, SimulationPlan, SimulationReport},
@@ -54,7 +59,7 @@ impl Export {
             return None;
         }
         let algorithm = plan.drafts.algorithm().unwrap_or_default();
-        exported::slime(algorithm, table, TIERS).err()
+        exported::slime(algorithm, table, TIERS, &plan.setup).err()
     }
 }
 
@@ -147,6 +152,12 @@ pub fn exported(
         return slime(arguments, OWN_RULE, &flags.map_err(|reason| anyhow::anyhow!("{OWN_RULE}: {reason}"))?);
     }
     let (name, table) = followed(to, plan, found, tables)?;
+    let followed = policies.iter().position(|policy| policy.name == name);
+    if let Some(speedup) = followed.and_then(|at| found.study.loss(at)) {
+        terminal::note(&format!(
+            "warning: {name} is slower than no speculation on the draws on which policies are judged ({speedup:.3}x)"
+        ));
+    }
     if to == Export::Spectune {
         terminal::note(
             "simulated: replace the [[policy]] rows of a tuned file by these, and measure it before you rely on it",
@@ -159,12 +170,13 @@ pub fn exported(
     }
     let path = arguments.export_file.as_deref().unwrap_or(Path::new(TIERS));
     let file = path.display().to_string();
-    let flags =
-        exported::slime(algorithm(plan)?, table, &file).map_err(|reason| anyhow::anyhow!("{name}: {reason}"))?;
-    if let Some(text) = &flags.file {
+    let flags = exported::slime(algorithm(plan)?, table, &file, &plan.setup)
+        .map_err(|reason| anyhow::anyhow!("{name}: {reason}"))?;
+    let printed = slime(arguments, name, &flags);
+    if let (Ok(()), Some(text)) = (&printed, &flags.file) {
         outputs::write(path, text, "")?;
     }
-    slime(arguments, name, &flags)
+    printed
 }
 
 /// The array of slime's flags. Without a limit SGLang runs 48 requests at most while it speculates,
@@ -173,15 +185,42 @@ fn array(flags: &[String], max_running_requests: usize) -> String {
     format!("SGLANG_ARGS=(\n  {}\n  --sglang-max-running-requests {max_running_requests}\n)", flags.join("\n  "))
 }
 
+/// Lints an array of slime's flags for the version of SGLang that slime pins, as `export` does, with
+/// a draft if the user has to add one.
+///
+/// # Errors
+/// When the linter finds an error: SGLang would not start.
+fn check_flags(array: &str, needs_draft: bool) -> anyhow::Result<()> {
+    let draft = if needs_draft { "  --sglang-speculative-draft-model-path $DRAFT\n" } else { "" };
+    let text = format!("{}{draft})\n", array.strip_suffix(')').unwrap_or(array));
+    let exported = Exported { text, command: None, notes: Vec::new(), general: Vec::new(), version: SLIME_PIN };
+    let checked = lint::exported::check(&exported, Form::Slime, None, None);
+    if !checked.findings.is_empty() {
+        let findings = [Findings { source: &checked.source, diagnostics: &checked.findings }];
+        terminal::lines(render(&findings, Format::Full, terminal::stderr_is_coloured()).trim_end());
+    }
+    if checked.has_errors() {
+        bail!("SGLang {SLIME_PIN}, which slime pins, would not run these flags, so they are not printed");
+    }
+    Ok(())
+}
+
 /// Prints flags for slime.
 fn slime(arguments: &Arguments, name: &str, flags: &SlimeFlags) -> anyhow::Result<()> {
     flags.warnings.iter().for_each(|warning| terminal::note(&format!("warning: {warning}")));
     terminal::note(&format!("simulated: measure the policy {name} before you rely on it"));
+    if flags.needs_draft {
+        terminal::note(
+            "add --sglang-speculative-draft-model-path with the draft's folder: SGLang does not start without",
+        );
+    }
     if flags.flags.is_empty() {
         terminal::note("no speculation is the fastest: leave slime's flags of speculation out");
         return Ok(());
     }
+    let needs_draft = flags.needs_draft;
     let flags = array(&flags.flags, arguments.max_running_requests);
+    check_flags(&flags, needs_draft)?;
     if arguments.json {
         terminal::lines(&flags);
         return Ok(());

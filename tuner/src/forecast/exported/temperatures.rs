@@ -86,14 +86,11 @@ impl Temperatures {
     }
 }
 
-/// The whole blocks of every second text, from the first or the second text on. At the end of a
-/// text it is not known what would have been accepted beyond.
+/// The blocks of every second text, from the first or the second text on.
 fn blocks(drafts: &Drafts, chain: TreeShape, first: usize) -> Result<Vec<PositionDrafts<'_>>, String> {
-    let depth = chain.num_steps;
     let texts =
         drafts.positions(chain).ok_or_else(|| format!("the trace has no chain {chain}: trace the head's block"))?;
-    let whole = |text: &'_ [Nodes]| text.len().saturating_sub(depth - 1);
-    let positions = texts.into_iter().skip(first).step_by(2).flat_map(|text| &text[..whole(text)]);
+    let positions = texts.into_iter().skip(first).step_by(2).flatten();
     positions.map(|nodes| block(nodes, chain)).collect()
 }
 
