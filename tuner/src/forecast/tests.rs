@@ -98,8 +98,7 @@ fn a_small_cache_retracts_the_youngest_and_every_request_ends() {
     // Two requests of 102 tokens fit with all of their outputs; a third one is admitted, since less
     // is expected of them.
     assert!(few.batches.len() > 3, "{:?}", few.batches);
-    let refused =
-        simulate(&needs, &closed(8), &memory(100), |_| Ok(1.0), |_| 1.0).expect_err("it does not fit alone");
+    let refused = simulate(&needs, &closed(8), &memory(100), |_| Ok(1.0), |_| 1.0).expect_err("it does not fit alone");
     assert!(refused.to_string().contains("102 tokens of a KV cache of 100"), "{refused}");
 }
 

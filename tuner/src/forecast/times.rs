@@ -184,13 +184,7 @@ impl StepTimes {
     ///
     /// # Errors
     /// When the time of this number of rows is unknown.
-    pub fn round(
-        &self,
-        shape: TreeShape,
-        filling: Filling,
-        rows: usize,
-        prefilled: usize,
-    ) -> Result<f64, TunerError> {
+    pub fn round(&self, shape: TreeShape, filling: Filling, rows: usize, prefilled: usize) -> Result<f64, TunerError> {
         let batch = filling.places;
         match self {
             Self::Sum(costs) => Ok(costs.round(shape, batch, rows, filling.tokens_per_place(), prefilled)),

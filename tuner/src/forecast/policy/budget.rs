@@ -83,7 +83,8 @@ impl Policy for Budget {
         let choice = RoundChoice::Rows { limit: self.limit, drafts };
         let of_shape = |shape: TreeShape, length: f64| {
             let rows = view.batch * shape.num_draft_tokens;
-            requests * length / self.costs.round(shape, view.padded, rows, view.filling().tokens_per_place(), view.prefilled)
+            requests * length
+                / self.costs.round(shape, view.padded, rows, view.filling().tokens_per_place(), view.prefilled)
         };
         let fixed = self.fixed.iter().map(|(shape, length)| (of_shape(*shape, *length), *shape));
         let (of_fixed, shape) = fixed.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, TreeShape::OFF));

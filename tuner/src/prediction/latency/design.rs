@@ -123,7 +123,10 @@ mod tests {
         assert_eq!(points, design(&space(), 30));
         let has = |shape: &str, batch, context| {
             let shape = shape.parse().expect("a shape");
-            assert!(points.contains(&TimingPoint::full(shape, batch, context)), "({shape}) {batch} {context}: {points:?}");
+            assert!(
+                points.contains(&TimingPoint::full(shape, batch, context)),
+                "({shape}) {batch} {context}: {points:?}"
+            );
         };
         for (batch, context) in [(1, 128), (64, 2048)] {
             has("0,1,1", batch, context);

@@ -124,7 +124,8 @@ mod tests {
     }
 
     fn samples(empty_place: f64) -> Vec<TimedSample> {
-        let points = [8, 16, 32, 64].into_iter().flat_map(|batch| [250.0, 500.0, 1000.0].map(|context| (batch, context)));
+        let points =
+            [8, 16, 32, 64].into_iter().flat_map(|batch| [250.0, 500.0, 1000.0].map(|context| (batch, context)));
         let of = |(batch, context)| {
             TimedSample::full(Point { shape: TreeShape::OFF, batch, context }, vec![ms(batch, context); 9])
         };
@@ -132,7 +133,10 @@ mod tests {
             let (empty, context) = (places / 4, 1000.0);
             let filling = Filling { places, requests: (places - empty) as f64, context };
             let time = ms(places, filling.equal_context(empty_place));
-            TimedSample { empty, ..TimedSample::full(Point { shape: TreeShape::OFF, batch: places, context }, vec![time; 9]) }
+            TimedSample {
+                empty,
+                ..TimedSample::full(Point { shape: TreeShape::OFF, batch: places, context }, vec![time; 9])
+            }
         });
         points.map(of).chain(partly).collect()
     }
@@ -154,7 +158,10 @@ mod tests {
         let full: Vec<TimedSample> = samples(1.0).into_iter().filter(|sample| sample.empty == 0).collect();
         let model = RoundModel::fit(machine(), &full).expect("it fits");
         assert!(model.empty_place().abs() < 1e-12);
-        assert_eq!(model, RoundModel { empty_place: 0.0, ..RoundModel::fit(machine(), &samples(1.0)).expect("it fits") });
+        assert_eq!(
+            model,
+            RoundModel { empty_place: 0.0, ..RoundModel::fit(machine(), &samples(1.0)).expect("it fits") }
+        );
     }
 
     #[test]
@@ -163,7 +170,9 @@ mod tests {
         let full: Vec<TimingPoint> = [1, 8, 64]
             .into_iter()
             .flat_map(|batch| {
-                [TreeShape::OFF, tree].into_iter().flat_map(move |shape| [100, 900].map(|c| TimingPoint::full(shape, batch, c)))
+                [TreeShape::OFF, tree]
+                    .into_iter()
+                    .flat_map(move |shape| [100, 900].map(|c| TimingPoint::full(shape, batch, c)))
             })
             .collect();
         let partly = partly_filled(&full);
