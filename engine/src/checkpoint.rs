@@ -18,7 +18,7 @@ mod token_map;
 mod weights;
 
 #[cfg(test)]
-pub(crate) use changed::Changed;
+pub(crate) use changed::{Changed, tensors::change_tensors};
 pub use folder::Folder;
 pub(crate) use folder::warn_skipped;
 pub(crate) use fp8::{is_unused_scale, scaled_matrix};

@@ -4,6 +4,7 @@
 //! copied from other models; shapes are not.
 
 mod block;
+mod captured;
 mod detect;
 mod eagle;
 mod model;

@@ -31,7 +31,7 @@ pub(crate) use self::{
     neutral::is_off,
     quantised::check_draft as check_quantisation_of_draft,
     qwen3_moe::experts as qwen3_moe_experts,
-    settings::{check as check_settings, check_but_windows, check_fields, check_head},
+    settings::{check as check_settings, check_block_head, check_fields, check_head},
 };
 
 /// A model family, and how to read its checkpoints.
@@ -130,6 +130,7 @@ pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, Eng
     quantised::check(&config)?;
     settings::check(&config, family.reads)?;
     let spec = (family.target)(&config)?;
+    settings::warn_unknown(&config, family.reads);
     unread::check(&config, family, &spec)?;
     quantised::warn(&config);
     if config.has_another_head() {

@@ -72,7 +72,7 @@ pub fn target_context_length(options: &EngineOptions) -> Result<usize, EngineErr
     let weights = folder.weights()?;
     let stored = StoredIn::Checkpoint(Tensors::new(&weights));
     quantised_target(read_target(&folder, &weights)?, stored, options.quantization, options.fp8_compute())?;
-    let made_for = folder.config.derived_context_length();
+    let made_for = folder.config.plain_context_length();
     context_length(&options.model_path.display().to_string(), made_for, options.context_length)
 }
 
@@ -111,7 +111,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     let compute = default_mode(Fp8Models::described(&mut models, options), options, &devices, element);
     let options = &EngineOptions { fp8_compute: Some(compute), ..options.clone() };
     let Described { folder, weights, spec, draft: own_draft } = models;
-    let made_for = folder.config.derived_context_length();
+    let made_for = folder.config.plain_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
     check_second_source(options, own_draft.is_some())?;
     let (hash, draft_hash) = hashes(options)?;

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-FIELDS = {"name", "aliases", "draft_for", "config", "stated", "source"}
+FIELDS = {"name", "aliases", "draft_for", "series", "pickle", "config", "stated", "source"}
 NUMBERS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "block_size", "dspark_block_size")
 
 
@@ -38,9 +38,11 @@ def problems(text):
             names[own.lower()] = row
             lasts.setdefault(last(own), set()).add(json.dumps(row.get("config"), sort_keys=True))
     for row in rows:
-        target = row.get("draft_for")
-        if target and target.lower() not in names:
-            yield f"{row['name']} is for {target}, which is not in the table"
+        for target in row.get("draft_for", []):
+            if target.lower() not in names:
+                yield f"{row['name']} is for {target}, which is not in the table"
+        if row.get("draft_for") and "/" not in row["name"]:
+            yield f"{row['name']} has no organisation"
     for name, configs in lasts.items():
         if len(configs) > 1:
             yield f"several rows with different facts end with {name}: a path of that name is found by its last part"

@@ -1,5 +1,7 @@
 //! Facts about a checkpoint: its config.json, the headers of its tensors, and its other files.
 
+mod block_head;
+mod captured;
 mod config;
 mod derived;
 mod draft_head;
@@ -14,9 +16,11 @@ mod tensors;
 mod tokenizer;
 mod windows;
 
+pub use block_head::{ANCHORS, MARKOV};
+pub use captured::{CapturedList, DEFAULT_STATES, LayerCount};
 pub use config::{ConfigError, DflashConfig, EagleConfig, ModelConfig, RopeParameters};
 pub use derived::normal_dtype;
-pub use draft_head::{CONTEXT_NORMS, DraftHead, DraftKind, MtpLayout, TensorList};
+pub use draft_head::{CONTEXT_NORMS, DEEPSPEC_EAGLE3, DraftHead, DraftKind, MtpLayout, TensorList};
 pub use generation::GenerationConfig;
 pub use lenient::{JsonFileError, UnreadField, json_object};
 pub use size::element_bytes;

@@ -8,12 +8,20 @@ mod layers;
 mod settings;
 
 use schemas::{
-    model::CONTEXT_NORMS,
+    model::{ANCHORS, CONTEXT_NORMS, MARKOV},
     tree::{Block, TreeShape},
 };
 
-use self::{layers::layers, settings::BlockSettings};
-use super::{DraftTarget, unread, vocabulary::hot_tokens};
+use self::{
+    layers::layers,
+    settings::{BlockSettings, MASKS},
+};
+use super::{
+    DraftTarget,
+    captured::{captured, check_features},
+    unread,
+    vocabulary::hot_tokens,
+};
 use crate::{
     checkpoint::{Weights, mask_embedding_token},
     error::EngineError,
@@ -23,6 +31,9 @@ use crate::{
         MASK_EMBEDDING, MarkovKind, MarkovSpec, VocabularySource, default_layers,
     },
 };
+
+/// Names of the confidence head, in the published layouts.
+const CONFIDENCE: [&str; 2] = ["confidence_head.proj", "confidence_proj"];
 
 /// Reads a block head for a target: a DSPARK head, or a DFLASH head. `given` is the number of rows
 /// that the user asks for.
@@ -36,9 +47,9 @@ pub fn read(
     dspark: bool,
     given: Option<usize>,
 ) -> Result<BlockSpec, EngineError> {
-    families::check_but_windows(config, &["attention_value_scale"])?;
+    families::check_block_head(config)?;
     let settings = BlockSettings::new(config);
-    settings.check()?;
+    settings.check(dspark)?;
     check_words(config, settings)?;
     let layers = layers(config, settings)?;
     let hidden = config.hidden()?;
@@ -58,14 +69,16 @@ pub fn read(
             single: (layers.len() == 1 && own("midlayer.self_attn.q_proj.weight")).then(|| "midlayer".into()),
             reduce: if own("encoder.fc.weight") { "encoder.fc" } else { "fc" },
             context_norm: CONTEXT_NORMS[usize::from(own("encoder.output_norm_enc.weight"))],
+            markov: if own("markov_w1.weight") { "" } else { "markov_head." },
+            confidence: CONFIDENCE[usize::from(own("confidence_proj.weight"))],
         },
         features: features(config, settings, layers.len(), target)?,
         block: block(config, settings, dspark, given)?,
         mask: mask(config, settings, tokens)?,
         mask_embedding: own(MASK_EMBEDDING),
         value_scale: settings.number("attention_value_scale")?.unwrap_or(1.0) as f32,
-        markov: markov(config, settings, dspark)?,
-        confidence: confidence(config, settings, dspark)?,
+        markov: markov(config, settings)?,
+        confidence: confidence(config, settings)?,
         embedding: if own("embed_tokens.weight") { EmbeddingSource::Own } else { EmbeddingSource::Target },
         head: if own_head { VocabularySource::Own } else { VocabularySource::Target },
         vocabulary,
@@ -121,58 +134,28 @@ fn features(
             "num_target_layers is {trained}, but this target has {count} layers: the head is for another target"
         )));
     }
-    let at = captured(config, settings, layers, count)?;
+    let at = places(config, layers, target)?;
+    check_features(config, if config.tensors.has("encoder.fc.weight") { "encoder.fc" } else { "fc" }, width, at.len())?;
     let fc = LinearSpec { bias: config.tensors.has("fc.bias") };
     Ok(CapturedFeatures { at, width, norms: CaptureNorms::default(), fc: Some(fc) })
 }
 
-/// The layers before which the target's stream is captured. `target_layer_ids` name the layers
-/// after which it is; the lists of the speculators library, under either name, the layers before
-/// which.
-fn captured(
-    config: &Config<'_>,
-    settings: BlockSettings<'_>,
-    layers: usize,
-    count: usize,
-) -> Result<Vec<usize>, EngineError> {
-    const ENTRIES: [&str; 2] = ["aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids"];
-    let outputs = settings.counts("target_layer_ids")?;
-    let outputs = outputs.map(|ids| ("target_layer_ids", ids.iter().map(|id| id.saturating_add(1)).collect()));
-    let mut found: Vec<(&str, Vec<usize>)> = outputs.into_iter().collect();
-    for name in ENTRIES {
-        found.extend(settings.counts(name)?.map(|ids| (name, ids)));
+/// The layers before which the target's stream is captured.
+fn places(config: &Config<'_>, layers: usize, target: DraftTarget<'_>) -> Result<Vec<usize>, EngineError> {
+    if let Some(places) = captured(config, target)? {
+        return Ok(places);
     }
-    let Some((name, at)) = found.first().cloned() else {
-        if let Some(kind) = &config.fields().speculators_model_type {
-            return Err(config.malformed(format!(
-                "a head of the speculators library ({kind}) without aux_hidden_state_layer_ids: add the layers that it reads, \
-                 since those of the library are no defaults"
-            )));
-        }
-        return default_layers(layers, count).map(|ids| ids.iter().map(|id| id + 1).collect()).ok_or_else(|| {
-            config.malformed(format!("a target of {count} layers has no default target_layer_ids: add them"))
-        });
-    };
-    if let Some((other, _)) = found.iter().find(|(_, places)| *places != at) {
+    if let Some(kind) = &config.fields().speculators_model_type {
         return Err(config.malformed(format!(
-            "{name} and {other} name different layers (an id in target_layer_ids is one less than elsewhere): make them equal"
+            "a head of the speculators library ({kind}) without aux_hidden_state_layer_ids: add the layers that it reads, \
+             since those of the library are no defaults"
         )));
     }
-    if at.is_empty() || at.iter().any(|place| *place > count) {
-        let least = usize::from(name == "target_layer_ids");
-        let ids: Vec<usize> = at.iter().map(|place| place - least).collect();
-        let last = count - least.min(count);
-        return Err(config.malformed(format!("{name} {ids:?}: expected ids of layers from 0 to {last}")));
-    }
-    if at.is_sorted_by(|one, next| one < next) {
-        return Ok(at);
-    }
-    tracing::warn!(
-        "{}: {name} is not in the order of the layers, or repeats one: the features are joined in the order of the list, \
-         while vLLM and SGLang collect them in the order of the layers, each once",
-        config.folder().path().display()
-    );
-    Ok(at)
+    let count = target.spec.layers.len();
+    let default = default_layers(layers, count).map(|ids| ids.iter().map(|id| id + 1).collect());
+    default.ok_or_else(|| {
+        config.malformed(format!("a target of {count} layers has no default target_layer_ids: add them"))
+    })
 }
 
 /// Rows of its block.
@@ -182,13 +165,19 @@ fn block(
     dspark: bool,
     given: Option<usize>,
 ) -> Result<Block, EngineError> {
-    let anchor = settings.switch("sample_from_anchor")?;
-    if anchor == Some(true) && !dspark {
-        return Err(config.unsupported("sample_from_anchor = true in a DFLASH head", "only DSPARK heads have it"));
+    let mut stated = Vec::new();
+    for (name, proposes) in ANCHORS {
+        stated.extend(settings.switch(name)?.map(|value| value == proposes));
     }
-    let mut block = if dspark { Block::DSPARK } else { Block::DFLASH };
-    block.anchored = dspark && anchor.unwrap_or(true);
-    block = block.with_size(settings.count("block_size")?.unwrap_or(block.rows));
+    if stated.contains(&true) && stated.contains(&false) {
+        let [(one, _), (other, _)] = ANCHORS;
+        return Err(config.malformed(format!("{one} and {other} are equal, expected one to be true")));
+    }
+    if settings.switch("shift_label")? == Some(true) && stated.contains(&false) {
+        return Err(config.malformed("shift_label is true, but sample_from_anchor is false".into()));
+    }
+    settings.count("block_size")?;
+    let mut block = config.fields().block_of(dspark);
     block.given = given.map(|size| block.rows_for(size));
     let fits = |rows: usize| block.depth_of(rows) > 0 && rows <= TreeShape::LARGEST;
     if !fits(block.rows) {
@@ -208,11 +197,10 @@ fn block(
 
 /// The token that stands for a position to be drafted.
 fn mask(config: &Config<'_>, settings: BlockSettings<'_>, tokens: usize) -> Result<u32, EngineError> {
-    const NAMES: [&str; 4] = ["mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id"];
     // The vector takes the place of its token, which need not be one of the target's.
     let of_vector = mask_embedding_token(config.folder().path())?;
     let has_vector = config.tensors.has(MASK_EMBEDDING);
-    for name in NAMES {
+    for name in MASKS {
         match (settings.count(name)?, of_vector) {
             (Some(id), Some(token)) if id != token => {
                 return Err(config.malformed(format!(
@@ -233,50 +221,47 @@ fn mask(config: &Config<'_>, settings: BlockSettings<'_>, tokens: usize) -> Resu
     Err(config.malformed("mask_token_id is missing: it is the token that stands for a position to be drafted".into()))
 }
 
-fn markov(config: &Config<'_>, settings: BlockSettings<'_>, dspark: bool) -> Result<Option<MarkovSpec>, EngineError> {
+/// The Markov head. DSPARK heads without one (`markov_rank` 0) propose as they are.
+fn markov(config: &Config<'_>, settings: BlockSettings<'_>) -> Result<Option<MarkovSpec>, EngineError> {
     let rank = settings.count("markov_rank")?.filter(|rank| *rank > 0);
-    match (dspark, rank) {
-        (false, None) => Ok(None),
-        (false, Some(rank)) => {
-            Err(config
-                .malformed(format!("markov_rank is {rank}, but the tensor markov_head.markov_w1.weight is missing")))
+    let tensor = MARKOV.into_iter().find(|name| config.tensors.has(&format!("{name}.weight")));
+    let rank = match (rank, tensor) {
+        (None, None) => return Ok(None),
+        (Some(rank), None) => {
+            return Err(config
+                .malformed(format!("markov_rank is {rank}, but the tensor markov_head.markov_w1.weight is missing")));
         }
-        (true, None) => {
-            Err(config.malformed("the head has markov_head.markov_w1.weight, but markov_rank is missing".into()))
+        (None, Some(tensor)) => {
+            return Err(config.malformed(format!("the head has {tensor}.weight, but markov_rank is missing")));
         }
-        (true, Some(rank)) => {
-            let rank = config.size(Some(rank), "markov_rank")?;
-            let kind = match settings.word("markov_head_type")?.as_deref() {
-                None | Some("vanilla") => MarkovKind::Vanilla,
-                Some("gated") => MarkovKind::Gated,
-                Some("rnn") => MarkovKind::Recurrent,
-                Some(other) => {
-                    return Err(config.unsupported(
-                        format!("markov_head_type = {other} in config.json"),
-                        "supported are vanilla, gated and rnn",
-                    ));
-                }
-            };
-            Ok(Some(MarkovSpec { rank, kind }))
+        (Some(rank), Some(_)) => config.size(Some(rank), "markov_rank")?,
+    };
+    let kind = match settings.word("markov_head_type")?.as_deref() {
+        None | Some("vanilla") => MarkovKind::Vanilla,
+        Some("gated") => MarkovKind::Gated,
+        Some("rnn") => MarkovKind::Recurrent,
+        Some(other) => {
+            return Err(config.unsupported(
+                format!("markov_head_type = {other} in config.json"),
+                "supported are vanilla, gated and rnn",
+            ));
         }
-    }
+    };
+    Ok(Some(MarkovSpec { rank, kind }))
 }
 
-fn confidence(
-    config: &Config<'_>,
-    settings: BlockSettings<'_>,
-    dspark: bool,
-) -> Result<Option<ConfidenceSpec>, EngineError> {
-    let has = config.tensors.has("confidence_head.proj.weight");
-    match settings.switch("enable_confidence_head")? {
-        Some(true) if !has => Err(config
-            .malformed("enable_confidence_head is true, but the tensor confidence_head.proj.weight is missing".into())),
-        _ if !has => Ok(None),
-        _ => {
-            let with_markov = settings.switch("confidence_head_with_markov")?.unwrap_or(dspark);
-            Ok(Some(ConfidenceSpec { with_markov }))
+fn confidence(config: &Config<'_>, settings: BlockSettings<'_>) -> Result<Option<ConfidenceSpec>, EngineError> {
+    const SWITCHES: [&str; 2] = ["enable_confidence_head", "use_confidence_head"];
+    let has = CONFIDENCE.iter().any(|name| config.tensors.has(&format!("{name}.weight")));
+    for name in SWITCHES {
+        if settings.switch(name)? == Some(true) && !has {
+            let tensor = format!("{}.weight", CONFIDENCE[0]);
+            return Err(config.malformed(format!("{name} is true, but the tensor {tensor} is missing")));
         }
     }
+    // Without a setting it reads the Markov head's row if there is one.
+    let with_markov = settings.switch("confidence_head_with_markov")?.unwrap_or(true);
+    Ok(has.then_some(ConfidenceSpec { with_markov }))
 }
 
 /// Checks all tensors, and refuses those that nothing reads: a sign of another kind of head.

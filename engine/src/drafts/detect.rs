@@ -1,7 +1,7 @@
 //! The kind of draft in a folder, as far as this engine runs it.
 
 use schemas::{
-    model::{DraftHead, MtpLayout},
+    model::{DraftHead, DraftKind, MtpLayout},
     paths::tidy,
 };
 
@@ -27,7 +27,7 @@ pub enum Kind {
     },
     /// A head that drafts a block in one pass.
     Block {
-        /// Whether a token corrects the next position (DSPARK).
+        /// Whether it is a DSPARK head.
         dspark: bool,
     },
     /// A whole model.
@@ -91,8 +91,10 @@ pub fn check_algorithm(folder: &Folder, head: &DraftHead, algorithm: &str) -> Re
         ("EAGLE" | "NEXTN", "EAGLE" | "NEXTN") => Ok(()),
         (requested, found) if requested == found => Ok(()),
         ("EAGLE" | "NEXTN" | "EAGLE3" | "DFLASH" | "DSPARK" | "STANDALONE", _) => {
+            // Which rows of a block propose is no matter of tensors.
+            let sign = if head.kind() == DraftKind::Block { "tensors and its config.json" } else { "tensors" };
             Err(EngineError::Configuration(format!(
-                "--speculative-algorithm {algorithm}, but {} holds {found} (judging by its tensors); use \
+                "--speculative-algorithm {algorithm}, but {} holds {found} (judging by its {sign}); use \
              --speculative-algorithm {expected}",
                 tidy(folder.path()).display()
             )))

@@ -1,6 +1,10 @@
 //! EAGLE-1/2 and EAGLE-3 heads.
 
-use super::{DraftTarget, vocabulary::hot_tokens};
+use super::{
+    DraftTarget,
+    captured::{captured, check_features},
+    vocabulary::hot_tokens,
+};
 use crate::{
     checkpoint::Weights,
     error::EngineError,
@@ -130,7 +134,16 @@ fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<Laye
 fn window(config: &Config<'_>) -> Result<Option<usize>, EngineError> {
     let fields = config.fields();
     match fields.layer_types.as_deref() {
-        None | Some([]) => Ok(None),
+        None | Some([]) => {
+            if let (Some(true), Some(window)) = (fields.use_sliding_window, fields.sliding_window) {
+                tracing::warn!(
+                    "{}: sliding_window is {window} without layer_types: it is ignored, and the layer sees all tokens, as in \
+                     other engines",
+                    config.folder().path().display()
+                );
+            }
+            Ok(None)
+        }
         Some([kind]) => match kind.as_str() {
             "full_attention" => Ok(None),
             "sliding_attention" if fields.use_sliding_window == Some(false) => Ok(None),
@@ -178,7 +191,8 @@ fn features(config: &Config<'_>, hidden: usize, target: DraftTarget<'_>) -> Resu
             ))
         };
     }
-    let at = captured(config, target)?;
+    let at = places(config, target)?;
+    check_features(config, "fc", width, at.len())?;
     let joined = fields.norm_before_fc.or(nested.norm_before_fc).unwrap_or(false);
     let each = fields.fc_norm.or(nested.fc_norm).or(fields.use_aux_norm).unwrap_or(false);
     let norms = CaptureNorms {
@@ -192,33 +206,27 @@ fn features(config: &Config<'_>, hidden: usize, target: DraftTarget<'_>) -> Resu
     Ok(Features::Captured(CapturedFeatures { at, width, norms, fc: (!alone).then_some(LinearSpec { bias }) }))
 }
 
-/// The captured layers, as the layers before which the residual stream is captured. The meaning of
-/// ids in `eagle_config` depends on the target's family; vLLM's speculators name the layers before
-/// which it is captured; the default is {2, L/2, L − 3}.
-fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, EngineError> {
-    const NAME: &str = "eagle_aux_hidden_state_layer_ids";
-    let fields = config.fields();
+/// The layers before which the residual stream is captured; by default {2, L/2, L − 3}.
+fn places(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, EngineError> {
     let layers = target.spec.layers.len();
-    let by_family = fields.eagle_config.as_ref().and_then(|eagle| eagle.eagle_aux_hidden_state_layer_ids.as_ref());
-    let by_entry = fields.eagle_aux_hidden_state_layer_ids.as_ref();
-    let places: Vec<usize> = match (by_family, by_entry) {
-        (Some(ids), _) => families::family(target.folder)?.captured_ids.entries(ids, layers),
-        (None, Some(ids)) => ids.clone(),
-        (None, None) if layers >= 4 => vec![2, layers / 2, layers - 3],
-        (None, None) => {
+    let places = match captured(config, target)? {
+        Some(places) => places,
+        None if layers >= 4 => vec![2, layers / 2, layers - 3],
+        None => {
             return Err(config.malformed(format!(
-                "a target of {layers} layers has no default capture layers: set eagle_config.{NAME}"
+                "a target of {layers} layers has no default capture layers: set \
+                 eagle_config.eagle_aux_hidden_state_layer_ids"
             )));
         }
     };
-    if places.is_empty() {
-        return Err(config.malformed(format!("{NAME} is empty, expected at least one layer")));
+    match config.fields().num_aux_hidden_states.filter(|states| *states != places.len()) {
+        Some(states) => {
+            let names = places.len();
+            Err(config.malformed(format!(
+                "num_aux_hidden_states is {states}, but {names} layers are captured (by eagle_config, or by default): list \
+                 those that the head was trained with in eagle_config.eagle_aux_hidden_state_layer_ids"
+            )))
+        }
+        None => Ok(places),
     }
-    if places.iter().any(|place| *place > layers) {
-        let ids = by_family.or(by_entry).into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        return Err(
-            config.malformed(format!("{NAME} [{ids}] names layers that do not exist in a target of {layers} layers"))
-        );
-    }
-    Ok(places)
 }

@@ -64,6 +64,144 @@ fn layers_that_a_block_head_reads_are_found_under_every_name() {
     check_refused(at(speculator, mask()), "(dflash) without aux_hidden_state_layer_ids");
 }
 
+/// The settings of DeepSpec's heads under the name of DFlash: all at the top level.
+fn deepspec(more: Value) -> Changed {
+    let fields = json!({
+        "architectures": ["Qwen3DSparkModel"], "dflash_config": null, "markov_rank": 0, "enable_confidence_head": false,
+        "block_size": 7, "mask_token_id": 3, "target_layer_ids": [0, 1], "num_anchors": 512, "num_target_layers": 3,
+    });
+    Changed::block_head().with(fields).with(more)
+}
+
+#[test]
+fn a_head_proposes_from_its_first_row_if_it_says_so_whatever_its_tensors() {
+    let read = |more: Value| {
+        block(&deepspec(more)).map(|head| {
+            let drafts = head.block.depth_of(head.block.rows);
+            (head.algorithm(), head.block.anchored, head.block.rows, drafts, head.markov.is_some())
+        })
+    };
+    assert_eq!(read(json!({})), Ok(("DSPARK", true, 7, 7, false)));
+    assert_eq!(read(json!({"sample_from_anchor": true})), Ok(("DSPARK", true, 7, 7, false)));
+    assert_eq!(read(json!({"sample_from_anchor": false})), Ok(("DSPARK", false, 8, 7, false)));
+    assert_eq!(read(json!({"dspark_bonus_anchor": true})), Ok(("DSPARK", false, 8, 7, false)));
+    let both = |bonus: bool| json!({"dflash_config": {"sample_from_anchor": false}, "dspark_bonus_anchor": bonus});
+    assert_eq!(read(both(true)), Ok(("DSPARK", false, 8, 7, false)));
+    check_refused(read(both(false)), "sample_from_anchor and dspark_bonus_anchor are equal");
+    // The speculators library counts rows, and its first heads had a row for the last token.
+    let library = |anchor: Value| {
+        json!({
+            "architectures": ["DSparkDraftModel"], "speculators_model_type": "dspark", "block_size": 8,
+            "sample_from_anchor": anchor, "target_layer_ids": null, "aux_hidden_state_layer_ids": [1, 2],
+        })
+    };
+    assert_eq!(read(library(json!(true))), Ok(("DSPARK", true, 8, 8, false)));
+    assert_eq!(read(library(json!(false))), Ok(("DSPARK", false, 8, 7, false)));
+    assert_eq!(read(library(json!(null))), Ok(("DSPARK", false, 8, 7, false)));
+    // z-lab's class without a statement.
+    assert_eq!(read(json!({"architectures": ["DFlashDraftModel"]})), Ok(("DFLASH", false, 7, 6, false)));
+}
+
+#[test]
+fn a_markov_head_is_read_in_both_published_layouts() {
+    const RANK: usize = 4;
+    let matrix = |rows: usize| (Dtype::F32, vec![rows, RANK], vec![0; 4 * rows * RANK]);
+    let read = |prefix: &str, own: Value| {
+        block(&Changed::block_head().with(json!({"dflash_config": own})).with_tensors(|tensors| {
+            for name in ["markov_w1", "markov_w2"] {
+                tensors.insert(format!("{prefix}{name}.weight"), matrix(64));
+            }
+        }))
+        .map(|head| (head.algorithm(), head.block.anchored, head.markov.map(|markov| markov.rank)))
+    };
+    // ModelOpt's names and settings.
+    let exported = |shifted: bool| {
+        json!({
+            "mask_token_id": 3, "target_layer_ids": [0, 1], "projector_type": "dspark", "shift_label": shifted,
+            "markov_rank": RANK, "markov_head_type": "vanilla", "use_confidence_head": false,
+        })
+    };
+    assert_eq!(read("", exported(true)), Ok(("DSPARK", true, Some(RANK))));
+    assert_eq!(read("markov_head.", exported(true)), Ok(("DSPARK", true, Some(RANK))));
+    let mut apart = exported(true);
+    apart["sample_from_anchor"] = json!(false);
+    check_refused(read("", apart), "shift_label is true, but sample_from_anchor is false");
+    let dflash = json!({"mask_token_id": 3, "target_layer_ids": [0, 1], "shift_label": true});
+    check_refused(head(json!({}), dflash), "shift_label = true");
+}
+
+#[test]
+fn settings_of_block_heads_are_read_under_every_name_and_unknown_ones_refused_at_the_top_too() {
+    let own = || json!({"mask_token_id": 3, "target_layer_ids": [0, 1]});
+    let causal = |fields: Value| head(fields, own()).map(|head| head.layers[0].causal);
+    assert_eq!(causal(json!({"dflash_query_causal": true})), Ok(true));
+    assert_eq!(causal(json!({"dflash_query_causal": true, "is_causal": true})), Ok(true));
+    assert_eq!(causal(json!({"dflash_query_causal": false})), Ok(false));
+    check_refused(causal(json!({"dflash_query_causal": true, "causal": false})), "causal is false but");
+    for name in ["dflash_new", "dspark_draft_scale", "markov_mix", "selector_size", "linear_position_ids"] {
+        check_refused(causal(json!({name: 2})), &format!("{name} = 2"));
+        assert_eq!(causal(json!({name: 0})), Ok(false), "{name}");
+    }
+    // Off, and what holds without a setting.
+    let nested = |name: &str, value: Value| {
+        let mut own = own();
+        own[name] = value;
+        head(json!({}), own)
+    };
+    let plain = head(json!({}), own());
+    assert_eq!(nested("dflash_query_causal", json!(false)), plain);
+    assert_eq!(nested("new_switch", json!(false)), plain);
+    assert_eq!(nested("use_aux_hidden_state", json!(true)), plain);
+    check_refused(nested("use_aux_hidden_state", json!(false)), "use_aux_hidden_state = false");
+    let sections = json!({"rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "mrope_section": [2, 1, 1]}});
+    assert_eq!(head(sections, own()), plain);
+    // The embedding.
+    let at = head(json!({}), json!({"mask_token_id": 3, "target_layer_ids": [-1, 1]})).map(|head| head.features.at);
+    assert_eq!(at, Ok(vec![0, 2]));
+}
+
+#[test]
+fn layers_that_an_eagle_3_head_reads_are_found_under_every_name() {
+    const EAGLE3: &str = "models/tiny/eagle3";
+    let changed = |fields: Value| Changed::of(EAGLE3).with(json!({"eagle_config": null})).with(fields);
+    let at = |head: &Changed| {
+        recurrent(TINY, head).map(|head| match head.features {
+            Features::Captured(captured) => captured.at,
+            Features::Final => vec![],
+        })
+    };
+    for fields in [
+        json!({"target_layer_ids": [0, 2, 6]}),
+        json!({"aux_hidden_states_layer_ids": [0, 2, 6]}),
+        json!({"aux_hidden_state_layer_ids": [1, 3, 7]}),
+        json!({"eagle_aux_hidden_state_layer_ids": [1, 3, 7]}),
+        json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 6]}}),
+        json!({"eagle_config": {"target_layer_ids": [0, 2, 6]}}),
+        json!({"target_layer_ids": [0, 2, 6], "eagle_aux_hidden_state_layer_ids": [1, 3, 7], "num_aux_hidden_states": 3}),
+    ] {
+        assert_eq!(at(&changed(fields.clone())), Ok(vec![1, 3, 7]), "{fields}");
+    }
+    let default = Ok(vec![2, 4, 5]);
+    assert_eq!(at(&changed(json!({}))), default);
+    assert_eq!(at(&changed(json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": []}}))), default);
+    let apart = json!({"target_layer_ids": [1, 3, 7], "eagle_aux_hidden_state_layer_ids": [1, 3, 7]});
+    check_refused(at(&changed(apart)), "name different layers");
+    check_refused(at(&changed(json!({"num_aux_hidden_states": 5}))), "num_aux_hidden_states is 5, but 3 layers");
+    check_refused(at(&changed(json!({"target_layer_ids": [0, 2, 8]}))), "expected ids of layers from 0 to 7");
+    // DeepSpec's heads read five.
+    let five = |ids: Value| {
+        changed(json!({"architectures": ["Qwen3Eagle3Model"], "target_layer_ids": ids})).with_tensors(|tensors| {
+            let (dtype, shape, bytes) = tensors.get_mut("fc.weight").expect("a projection");
+            *shape = vec![128, 640];
+            bytes.resize(128 * 640 * if *dtype == Dtype::F32 { 4 } else { 2 }, 0);
+        })
+    };
+    assert_eq!(at(&five(json!([0, 1, 3, 4, 6]))), Ok(vec![1, 2, 4, 5, 7]));
+    check_refused(at(&five(json!(null))), "fc.weight takes 5 features of width 128, but config.json names 3 layers");
+    let sections = json!({"rope_scaling": {"type": "mrope", "mrope_section": [8, 12, 12]}});
+    assert_eq!(recurrent(TINY, &changed(sections)), recurrent(TINY, &changed(json!({}))));
+}
+
 #[test]
 fn windows_of_block_heads_follow_their_switches() {
     let view = |fields: Value, own: Value| {

@@ -5,7 +5,7 @@
 //! which matrices are quantised, so lists of excluded modules (`modules_to_not_convert`, `ignore`)
 //! are not needed.
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::Config;
 use crate::{
@@ -64,9 +64,7 @@ fn is_packed(name: &str) -> bool {
 /// Refuses unsupported quantised weights.
 fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
     check_file_next_to(config)?;
-    let Some(settings) = config.fields().quantization_config.as_ref().filter(|value| !value.is_null()) else {
-        return Ok(());
-    };
+    let Some(settings) = settings(config) else { return Ok(()) };
     let refused = |key: &str, value: &Json| {
         let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
         config.unsupported(format!("quantization_config.{key} = {value} in config.json"), READ)
@@ -75,6 +73,7 @@ fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
     match method.as_str() {
         Some("fp8" | "fbgemm_fp8") => check_blocks(settings, &refused)?,
         Some("mxfp4") if config.fields().architecture() == Some("GptOssForCausalLM") => {}
+        Some("compressed-tensors") if has_no_groups(settings) => {}
         Some("compressed-tensors") => check_groups(settings, &refused)?,
         Some("modelopt" | "modelopt_fp8") => match algorithm(settings) {
             None => {}
@@ -84,6 +83,19 @@ fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
         _ => return Err(refused("quant_method", method)),
     }
     Ok(())
+}
+
+/// `quantization_config`, unless it is empty.
+fn settings<'a>(config: &Config<'a>) -> Option<&'a Json> {
+    let settings = config.fields().quantization_config.as_ref();
+    settings.filter(|value| !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty()))
+}
+
+/// Whether compressed-tensors names no group of layers, so that weights are plain: the cache alone is
+/// quantised.
+fn has_no_groups(settings: &Json) -> bool {
+    let groups = settings.get("config_groups").and_then(Json::as_object);
+    settings.get("format").and_then(Json::as_str) == Some("dense") && groups.is_none_or(Map::is_empty)
 }
 
 /// ModelOpt's name of the format of weights, in either place; `None` if they are not quantised, as
@@ -178,9 +190,12 @@ fn check_file_next_to(config: &Config<'_>) -> Result<(), EngineError> {
 
 /// Refuses a config.json that declares quantised weights while no tensor is quantised.
 fn check_stored(config: &Config<'_>) -> Result<(), EngineError> {
-    let settings = config.fields().quantization_config.as_ref().filter(|value| !value.is_null());
+    let settings = settings(config);
     let says_plain = |settings: &Json| {
         let method = settings.get("quant_method").and_then(Json::as_str);
+        if method == Some("compressed-tensors") {
+            return has_no_groups(settings);
+        }
         let states = ["/quant_algo", "/quantization/quant_algo"].iter().any(|at| settings.pointer(at).is_some());
         method.is_some_and(|method| method.starts_with("modelopt")) && states && algorithm(settings).is_none()
     };

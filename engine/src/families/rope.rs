@@ -96,7 +96,8 @@ fn scaling(config: &Config<'_>, parameters: &RopeParameters) -> Result<RopeScali
         number(length, "original_max_position_embeddings")
     };
     Ok(match kind {
-        "default" => RopeScaling::None,
+        // The sections of `mrope` change nothing in text.
+        "default" | "mrope" => RopeScaling::None,
         "linear" => RopeScaling::Linear { factor: number(parameters.factor, "factor")? },
         "llama3" => RopeScaling::Llama3 {
             factor: number(parameters.factor, "factor")?,

@@ -107,6 +107,35 @@ const OF_TARGET_LAYERS: &[&str] = &[
 /// embedding is read ([`rope`](super::rope)).
 const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved"];
 
+/// Words in names of settings that are often about what a model computes.
+const TELLING: [&str; 13] = [
+    "cap",
+    "chunk",
+    "norm",
+    "rope",
+    "scale",
+    "scaling",
+    "scalar",
+    "sink",
+    "sinks",
+    "softcap",
+    "softcapping",
+    "window",
+    "windows",
+];
+
+/// Settings with such a word that are known to change nothing, or are read elsewhere.
+const KNOWN: &[&str] = &[
+    "chunk_size_feed_forward",
+    "dual_chunk_attention_config",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "layernorm_epsilon",
+    "max_window_layers",
+    "norm_eps",
+    "norm_epsilon",
+];
+
 /// Fields that do not change what a model computes: if one has the wrong type it is a warning. With
 /// another field it is an error, since it would otherwise count as absent.
 const HINTS: &[&str] =
@@ -128,7 +157,7 @@ pub fn check(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_but_windows(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
+fn check_but_windows(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
     check_activation(config)?;
     let fields = config.fields();
     for (name, neutral) in SETTINGS.iter().filter(|(name, _)| !reads.contains(name)) {
@@ -182,6 +211,14 @@ pub fn check_head(config: &Config<'_>) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// The same for block heads.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_block_head(config: &Config<'_>) -> Result<(), EngineError> {
+    check_but_windows(config, &[&["attention_value_scale"], ROPE_SETTINGS].concat())
+}
+
 /// Checks the activation of feed-forward blocks.
 fn check_activation(config: &Config<'_>) -> Result<(), EngineError> {
     match config.fields().hidden_act.as_deref() {
@@ -189,6 +226,32 @@ fn check_activation(config: &Config<'_>) -> Result<(), EngineError> {
         Some(other) => {
             Err(config.unsupported(format!("the activation hidden_act = {other}"), "only silu is supported"))
         }
+    }
+}
+
+/// Warns about settings of a target that are not read and, by their names, may change what it
+/// computes: those that the lists of this file do not have, and that come without tensors.
+pub fn warn_unknown(config: &Config<'_>, reads: &[&str]) {
+    let fields = config.fields();
+    let path = config.folder().path().display();
+    if let Some(length) = fields.dual_chunks() {
+        tracing::warn!(
+            "{path}: dual_chunk_attention_config is not implemented: up to {length} tokens the model computes the same \
+             without it, so the context ends there"
+        );
+    }
+    let is_known =
+        |name: &str| KNOWN.contains(&name) || reads.contains(&name) || SETTINGS.iter().any(|(known, _)| *known == name);
+    let tells = |name: &str| name.split('_').any(|word| TELLING.contains(&word)) && !is_known(name);
+    let plain = |value: &Json| is_off(value) || Neutral::One.is(value) || value.is_object();
+    let unknown = fields.other.iter().filter(|(name, value)| tells(name) && !plain(value));
+    let unknown: Vec<String> = unknown.map(|(name, value)| format!("{name} = {value}")).collect();
+    if !unknown.is_empty() {
+        tracing::warn!(
+            "{path}: settings in config.json that this engine does not know, and that may change what the model computes, \
+             are ignored: {}",
+            unknown.join(", ")
+        );
     }
 }
 
@@ -226,15 +289,23 @@ fn check_windows(config: &Config<'_>) -> Result<(), EngineError> {
     let fields = config.fields();
     let mistral = fields.architecture() == Some("MistralForCausalLM");
     let listed = |types: &Vec<String>| types.iter().any(|kind| kind == "sliding_attention");
+    // In Qwen's classes the layers before this one see everything.
+    let first = fields.other.get("max_window_layers").and_then(Json::as_u64);
+    let none = first.zip(fields.num_hidden_layers).is_some_and(|(first, layers)| first >= layers as u64);
     let windowed = match fields.use_sliding_window {
-        Some(switch) => switch,
+        Some(false) => false,
+        Some(true) => fields.layer_types.as_ref().map_or(!none, listed),
         None => mistral || fields.layer_types.as_ref().is_some_and(listed),
     };
     let cuts = |window: &usize| *window < fields.derived_context_length();
     if let (true, Some(window)) = (windowed, fields.sliding_window.filter(cuts)) {
         return Err(config.unsupported(
             format!("sliding-window attention (window {window})"),
-            "use a model without a window, such as Mistral 7B v0.2 or later",
+            if mistral {
+                "use a model without a window, such as Mistral 7B v0.2 or later"
+            } else {
+                "use a model without a window; with use_sliding_window false it computes the same up to that many tokens"
+            },
         ));
     }
     let known = |kind: &&String| !matches!(kind.as_str(), "full_attention" | "sliding_attention");

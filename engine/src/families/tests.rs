@@ -2,11 +2,15 @@ use kernels::reference::RopeScaling;
 use safetensors::Dtype;
 use serde_json::{Value, json};
 
+use self::warnings::warned;
 use super::*;
 use crate::{
     checkpoint::Changed,
     spec::{AttentionSpec, RopeSpec},
 };
+
+#[path = "../drafts/tests/warnings.rs"]
+mod warnings;
 
 fn family_of(name: &str) -> Changed {
     Changed::of(&format!("tests/data/families/{name}"))
@@ -166,4 +170,61 @@ fn absent_settings_have_the_defaults_of_the_family() {
         assert!(text.remove("layer_types").is_some() && text.remove("full_attention_interval").is_some());
     };
     assert_eq!(read(&family_of("qwen3_5").change("text_config", without)), read(&family_of("qwen3_5")));
+}
+
+#[test]
+fn settings_that_may_change_a_target_are_warned_about_and_known_ones_are_not() {
+    let warnings = |name: &str, fields: Value| {
+        let (target, warnings) = warned(|| read(&family_of(name).with(fields)));
+        assert!(target.is_ok(), "{target:?}");
+        warnings
+    };
+    for name in ["qwen2", "qwen3", "qwen3_moe", "qwen3_5", "qwen3_5_moe", "glm4_moe", "mimo", "deepseek_v3", "gpt_oss"]
+    {
+        assert_eq!(warnings(name, json!({})), "", "{name}");
+    }
+    for (name, value) in [
+        ("residual_scale", json!(0.5)),
+        ("logit_softcap", json!(30.0)),
+        ("sliding_window_pattern", json!(4)),
+        ("key_norm", json!("rms")),
+    ] {
+        let found = warnings("qwen3", json!({name: value}));
+        assert!(found.contains(&format!("are ignored: {name} = {value}")), "{found}");
+        assert_eq!(warnings("qwen3", json!({name: null})), "");
+    }
+    assert_eq!(warnings("qwen3", json!({"residual_scale": 1.0})), "");
+    // Qwen2.5-1M.
+    let chunks = json!({"dual_chunk_attention_config": {"chunk_size": 256, "original_max_position_embeddings": 256}});
+    let found = warnings("qwen2", chunks.clone());
+    assert!(found.contains("up to 256 tokens"), "{found}");
+    let (folder, _) = family_of("qwen2").with(chunks).open();
+    assert_eq!(folder.config.plain_context_length(), 256);
+}
+
+#[test]
+fn windows_that_no_layer_has_are_none() {
+    let window = |fields: Value| {
+        let fields = [json!({"use_sliding_window": true, "sliding_window": 16}), fields];
+        read(&fields.into_iter().fold(family_of("qwen3"), Changed::with))
+    };
+    let plain = read(&family_of("qwen3"));
+    assert_eq!(window(json!({"max_window_layers": 3, "layer_types": null})), plain);
+    let listed = |kind: &str| json!({"layer_types": [kind, kind, kind], "max_window_layers": 0});
+    assert_eq!(window(listed("full_attention")), plain);
+    for fields in [json!({"max_window_layers": 2, "layer_types": null}), listed("sliding_attention")] {
+        assert!(window(fields).is_err_and(|error| error.contains("window 16") && !error.contains("Mistral")));
+    }
+}
+
+#[test]
+fn a_quantised_cache_alone_leaves_plain_weights() {
+    let with = |settings: Value| read(&family_of("qwen3").with(json!({"quantization_config": settings})));
+    let plain = read(&family_of("qwen3"));
+    let cache = json!({"num_bits": 8, "type": "float"});
+    let dense =
+        json!({"quant_method": "compressed-tensors", "format": "dense", "config_groups": {}, "kv_cache_scheme": cache});
+    assert_eq!(with(dense), plain);
+    assert_eq!(with(json!({})), plain);
+    assert!(with(json!({"quant_method": "compressed-tensors", "format": "int-quantized"})).is_err());
 }

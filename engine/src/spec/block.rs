@@ -27,7 +27,7 @@ pub struct BlockSpec {
     pub mask_embedding: bool,
     /// Factor of the values of attention.
     pub value_scale: f32,
-    /// DSPARK: what corrects a row by the token before it.
+    /// DSPARK: what corrects a row by the token before it, if the head has it.
     pub markov: Option<MarkovSpec>,
     /// DSPARK: whether it estimates the acceptance of each draft, and if so, whether from the token
     /// before it too. The estimates do not enter drafts.
@@ -65,6 +65,10 @@ pub struct BlockTensorLayout {
     pub reduce: &'static str,
     /// The norm of the projected features: `hidden_norm` or `encoder.output_norm_enc`.
     pub context_norm: &'static str,
+    /// Prefix of the names of a Markov head: `markov_head.`, or none.
+    pub markov: &'static str,
+    /// The confidence head: `confidence_head.proj` or `confidence_proj`.
+    pub confidence: &'static str,
 }
 
 /// Corrects the logits of a row by the token before its position:
@@ -97,6 +101,17 @@ pub struct ConfidenceSpec {
     pub with_markov: bool,
 }
 
+impl BlockTensorLayout {
+    /// Most heads.
+    pub const PLAIN: Self = Self {
+        single: None,
+        reduce: "fc",
+        context_norm: "hidden_norm",
+        markov: "markov_head.",
+        confidence: "confidence_head.proj",
+    };
+}
+
 impl BlockSpec {
     /// Width of its stream.
     pub fn hidden(&self) -> usize {
@@ -117,7 +132,7 @@ impl BlockSpec {
 
     /// SGLang's name of the algorithm.
     pub fn algorithm(&self) -> &'static str {
-        if self.markov.is_some() { "DSPARK" } else { "DFLASH" }
+        if self.block.sized_by_drafts { "DSPARK" } else { "DFLASH" }
     }
 
     /// The same with all matrices in the type that the engine computes in.

@@ -19,7 +19,7 @@ pub fn facts_of(launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
     let by_name = || variant_of(launch.text(Key::ModelPath)?.value);
     let target = row(Key::ModelPath).map(|(name, row)| row.facts(name)).or_else(by_name).or_else(|| {
         let (_, draft) = draft.filter(|_| !launch.has(Key::ModelPath))?;
-        let name = draft.draft_for.as_deref()?;
+        let name = draft.draft_for.first()?;
         let mut facts = find(name)?.facts(name);
         facts.origin = format!("{}; assumed because the draft was trained for it", facts.origin);
         Some(facts)

@@ -231,6 +231,9 @@ pub struct EagleConfig {
     pub fc_norm: Option<bool>,
     /// As [`ModelConfig::norm_output`], if nested here.
     pub norm_output: Option<bool>,
+    /// Other fields, unchanged.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Json>,
 }
 
 /// `dflash_config` of a DFLASH draft.

@@ -1,7 +1,6 @@
 //! Values that engines derive from a config.json, derived in the same way.
 
 use super::{ModelConfig, RopeParameters};
-use crate::tree::Block;
 
 /// The context length that SGLang assumes if no key gives one (`hf_transformers/common.py`,
 /// `get_context_length`).
@@ -32,6 +31,23 @@ impl ModelConfig {
         // unscaled.
         let scaled = length as f64 * factor;
         if scaled.is_finite() && (1.0..9e15).contains(&scaled) { scaled as usize } else { length }
+    }
+
+    /// The longest sequence over which plain attention is what the model computes: that of
+    /// [`derived_context_length`](Self::derived_context_length), or the length from which on dual chunk
+    /// attention gives tokens other positions than their own.
+    pub fn plain_context_length(&self) -> usize {
+        let derived = self.derived_context_length();
+        self.dual_chunks().map_or(derived, |length| derived.min(length))
+    }
+
+    /// The number of tokens up to which dual chunk attention (Qwen2.5-1M) is plain attention; `None`
+    /// without it.
+    pub fn dual_chunks(&self) -> Option<usize> {
+        let settings = self.other.get("dual_chunk_attention_config")?;
+        let length = |name: &str| settings.get(name).and_then(serde_json::Value::as_u64);
+        let length = [length("chunk_size"), length("original_max_position_embeddings")].into_iter().flatten().min()?;
+        usize::try_from(length).ok().filter(|length| *length > 0)
     }
 
     /// Whether any key gives a context length, so that
@@ -106,30 +122,6 @@ impl ModelConfig {
             ("num_local_experts", self.num_local_experts),
         ];
         keys.into_iter().find_map(|(key, experts)| Some((key, experts?)))
-    }
-
-    /// Number of layers of the target that a block draft was trained with, if its config says so.
-    pub fn trained_target_layers(&self) -> Option<usize> {
-        self.dflash_config.as_ref().and_then(|dflash| dflash.num_target_layers).or(self.num_target_layers)
-    }
-
-    /// The block of a DFLASH or DSPARK head, judging by its class and settings; `None` for other
-    /// models.
-    pub fn block(&self) -> Option<Block> {
-        let setting = |name: &str| {
-            let nested = self.dflash_config.as_ref().and_then(|dflash| dflash.other.get(name));
-            nested.or_else(|| self.other.get(name))
-        };
-        let class = self.architecture().unwrap_or_default();
-        let dspark = class.contains("DSpark") || setting("markov_rank").is_some_and(|rank| rank.as_u64() > Some(0));
-        if !dspark && !class.contains("DFlash") && self.dflash_config.is_none() {
-            return None;
-        }
-        let mut block = if dspark { Block::DSPARK } else { Block::DFLASH };
-        block.anchored &= setting("sample_from_anchor").and_then(serde_json::Value::as_bool) != Some(false);
-        let nested = setting("block_size").and_then(serde_json::Value::as_u64);
-        let size = nested.and_then(|size| usize::try_from(size).ok()).or(self.block_size);
-        Some(block.with_size(size.unwrap_or(block.rows)))
     }
 
     /// The settings of the rotary embedding, wherever the config gives them. `rope_scaling` takes
@@ -219,6 +211,19 @@ mod tests {
         ] {
             assert_eq!(config(text).derived_context_length(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn dual_chunks_limit_plain_attention() {
+        let of = |chunks: &str| {
+            let model =
+                config(&format!(r#"{{"max_position_embeddings": 1010000, "dual_chunk_attention_config": {chunks}}}"#));
+            (model.derived_context_length(), model.plain_context_length())
+        };
+        let published = r#"{"chunk_size": 262144, "local_size": 8192, "original_max_position_embeddings": 262144}"#;
+        assert_eq!(of(published), (1_010_000, 262_144));
+        assert_eq!(of(r#"{"chunk_size": 4000000}"#), (1_010_000, 1_010_000));
+        assert_eq!((of("null"), of("{}")), ((1_010_000, 1_010_000), (1_010_000, 1_010_000)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The kind of a draft. The names and shapes of its tensors decide; classes and settings in config
-//! files are often copied from other models, so they are used only if the tensors are not known.
+//! files are often copied from other models, so they are used only if the tensors are not known, or
+//! cannot tell: which rows of a block propose is no matter of tensors ([`super::block_head`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +41,8 @@ pub enum DraftHead {
     },
     /// A DFLASH head, or a DSPARK head.
     Block {
-        /// Whether a token corrects the next position (DSPARK).
+        /// Whether it is a DSPARK head: it says so, or has a Markov head. Without one it differs
+        /// from a DFLASH head in the rows that propose, not in its tensors.
         dspark: bool,
     },
     /// A multi-token-prediction layer.
@@ -105,6 +107,9 @@ const VARIANTS: [(&str, DraftKind, &[&str]); 5] = [
 const EAGLE_ARCHITECTURES: &[&str] =
     &["LlamaForCausalLMEagle", "MistralForCausalLMEagle", "MistralLarge3ForCausalLMEagle", "Qwen2ForCausalLMEagle"];
 
+/// The class of DeepSpec's EAGLE-3 heads, which have Qwen3's attention and read five states.
+pub const DEEPSPEC_EAGLE3: &str = "Qwen3Eagle3Model";
+
 impl DraftKind {
     /// The kind of draft of an algorithm by SGLang's name, in any case; `None` for look-ups, and
     /// for an unknown name.
@@ -145,7 +150,7 @@ impl DraftHead {
             return Some(variant);
         }
         if CONTEXT_NORMS.iter().any(|name| has(&format!("{name}.weight"))) {
-            return Some(Self::Block { dspark: has("markov_head.markov_w1.weight") });
+            return Some(Self::Block { dspark: config.is_dspark(tensors) });
         }
         let layer = LAYERS.into_iter().find(|layer| has(&format!("{layer}.self_attn.q_proj.weight")));
         if is_eagle3(config, tensors, layer) {
@@ -283,13 +288,12 @@ impl ModelConfig {
     /// they name none, or one that no engine runs by this name, such as DFlash2.
     pub fn draft_algorithm(&self) -> Option<&'static str> {
         let is_variant = || variant(self, &TensorHeaders::default()).is_some();
-        let is_dspark = || self.architecture().is_some_and(|class| class.contains("DSpark"));
         let kind = self.draft_kind().filter(|_| !is_variant())?;
         Some(match kind {
             DraftKind::Eagle => "EAGLE",
             DraftKind::Eagle3 => "EAGLE3",
             DraftKind::Mtp => "NEXTN",
-            DraftKind::Block if is_dspark() => "DSPARK",
+            DraftKind::Block if self.names_dspark() => "DSPARK",
             DraftKind::Block => "DFLASH",
             // The first EAGLE heads have the class of a whole model.
             DraftKind::Standalone if self.num_hidden_layers == Some(1) => "EAGLE",
@@ -300,7 +304,7 @@ impl ModelConfig {
     /// The kind of draft that the class and the settings name; `None` if they name none.
     pub fn draft_kind(&self) -> Option<DraftKind> {
         let class = self.architecture().unwrap_or_default();
-        if class.contains("DFlash") || class.contains("DSpark") || self.dflash_config.is_some() {
+        if class.contains("DFlash") || self.names_dspark() || self.dflash_config.is_some() {
             return Some(DraftKind::Block);
         }
         let of_eagle3 = self.architectures.iter().any(|name| name.to_ascii_lowercase().contains("eagle3"));
@@ -319,6 +323,14 @@ impl ModelConfig {
             return Some(DraftKind::Mtp);
         }
         class.ends_with("ForCausalLM").then_some(DraftKind::Standalone)
+    }
+
+    /// Whether servers of SGLang and vLLM can run a head of this class with these settings, as far as
+    /// is known: neither has DeepSpec's class of EAGLE-3 heads, and SGLang requires the Markov head
+    /// of DSPARK.
+    pub fn runs_in_servers(&self) -> bool {
+        let without_markov = self.names_dspark() && self.has_markov_head() == Some(false);
+        !without_markov && self.architecture() != Some(DEEPSPEC_EAGLE3)
     }
 
     /// Number of hidden states that `fc` takes: its input width / the target's hidden size

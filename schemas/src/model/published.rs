@@ -15,10 +15,12 @@ use super::{ModelConfig, ModelFacts};
 pub struct Published {
     /// Its id on the hub, as published.
     pub name: String,
-    /// Other ids with the same config.
+    /// Other ids with the same config; their weights may be of another training.
     pub aliases: Vec<String>,
-    /// For a draft, the id of the target that it was trained for.
-    pub draft_for: Option<String>,
+    /// For a draft, the ids of the target whose weights it was trained for, the usual one first.
+    pub draft_for: Vec<String>,
+    /// Whether its weights are published in PyTorch's pickle format alone, which this engine refuses.
+    pub pickle: bool,
     /// The series of models that it is part of: all of a series have one tokenizer and the same
     /// purpose, so that a small one can draft for a large one.
     pub series: Option<String>,
@@ -38,7 +40,9 @@ pub fn published() -> &'static [Published] {
         #[serde(default)]
         aliases: Vec<String>,
         #[serde(default)]
-        draft_for: Option<String>,
+        draft_for: Vec<String>,
+        #[serde(default)]
+        pickle: bool,
         #[serde(default)]
         series: Option<String>,
         config: serde_json::Value,
@@ -56,6 +60,7 @@ pub fn published() -> &'static [Published] {
                     name: row.name,
                     aliases: row.aliases,
                     draft_for: row.draft_for,
+                    pickle: row.pickle,
                     series: row.series,
                     stated: row.stated,
                     source: row.source,
@@ -229,14 +234,12 @@ fn is_target(class: &str) -> bool {
     !["Eagle", "Draft", "DSpark", "DFlash", "NextN"].iter().any(|part| class.contains(part))
 }
 
-/// The drafts that were published for a target, by its id, an alias, or a path as in [`find`].
+/// The drafts that were published for a target, by its id, an alias, or a path as in [`find`]. What
+/// counts is the id and not its row: checkpoints with one config may be of several trainings, and a
+/// head of one drafts badly for another.
 pub fn drafts_of(target: &str) -> Vec<&'static Published> {
-    let Some(row) = find(target) else { return Vec::new() };
-    let is_of = |draft: &&Published| {
-        let target = draft.draft_for.as_ref().and_then(|target| find(target));
-        target.is_some_and(|target| target.name == row.name)
-    };
-    published().iter().filter(is_of).collect()
+    let Some(id) = id_of(target) else { return Vec::new() };
+    published().iter().filter(|draft| draft.is_for(id)).collect()
 }
 
 /// The whole models that can draft for a target (STANDALONE), the smallest first: those of its
@@ -260,6 +263,11 @@ pub fn small_models_of(target: &str) -> Vec<&'static Published> {
 }
 
 impl Published {
+    /// Whether it is a draft for the weights of this id.
+    pub fn is_for(&self, id: &str) -> bool {
+        self.draft_for.iter().any(|own| own.eq_ignore_ascii_case(id))
+    }
+
     /// The id and its aliases, the id first.
     fn ids(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
@@ -297,8 +305,10 @@ mod tests {
     #[test]
     fn a_draft_names_a_target_of_the_table() {
         for row in published() {
-            if let Some(target) = &row.draft_for {
-                assert!(find(target).is_some(), "{} is for {target}", row.name);
+            // Proposals name drafts as the hub does.
+            assert!(row.draft_for.is_empty() || row.name.contains('/'), "{} has no organisation", row.name);
+            for target in &row.draft_for {
+                assert_eq!(id_of(target), Some(target.as_str()), "{} is for {target}", row.name);
             }
             for field in &row.stated {
                 assert!(row.source.len() > 5, "{field} of {}", row.name);
@@ -323,10 +333,39 @@ mod tests {
         assert_eq!(algorithm("yuhuili/EAGLE-LLaMA3-Instruct-8B"), Some("EAGLE"));
         assert_eq!(algorithm("z-lab/Qwen3-8B-DFlash-b16"), Some("DFLASH"));
         assert_eq!(algorithm("deepseek-ai/dspark_qwen3_8b_block7"), Some("DSPARK"));
+        assert_eq!(
+            algorithm("deepseek-ai/dflash_qwen3_8b_block7"),
+            Some("DSPARK"),
+            "it proposes from its first row on"
+        );
+        assert_eq!(algorithm("deepseek-ai/eagle3_qwen3_8b_ttt7"), Some("EAGLE3"));
         assert_eq!(algorithm("z-lab/Qwen3.8-27B-DFlash2"), None, "no engine runs it by this name");
         assert_eq!(found, names("Qwen/Qwen3-8B"));
         assert_eq!(names("org/unknown"), Vec::<&str>::new());
         assert_eq!(names("AngelSlim/Qwen3-8B_eagle3"), Vec::<&str>::new(), "a draft has no draft");
+    }
+
+    #[test]
+    fn ids_with_one_config_have_the_drafts_of_their_own_weights() {
+        let names = |target: &str| drafts_of(target).into_iter().map(|row| row.name.as_str()).collect::<Vec<_>>();
+        for (target, expected) in [
+            ("deepseek-ai/DeepSeek-V3", &["SGLang/DeepSeek-V3-NextN"][..]),
+            ("deepseek-ai/DeepSeek-V3-0324", &["SGLang/DeepSeek-V3-0324-NextN"]),
+            ("/data/DeepSeek-V3.1", &[]),
+            ("deepseek-ai/DeepSeek-R1-0528", &[]),
+            ("MiniMaxAI/MiniMax-M2.5", &["thoughtworks/MiniMax-M2.5-Eagle3"]),
+            ("MiniMaxAI/MiniMax-M2.7", &[]),
+        ] {
+            assert_eq!(names(target), expected, "{target}");
+        }
+        // Copies under other names.
+        assert_eq!(names("meta-llama/Meta-Llama-3.1-8B-Instruct"), names("meta-llama/Llama-3.1-8B-Instruct"));
+        // No two ids of a row have a draft in common that does not list both.
+        for row in published() {
+            for id in row.ids() {
+                assert!(drafts_of(id).iter().all(|draft| draft.draft_for.iter().any(|own| own == id)), "{id}");
+            }
+        }
     }
 
     #[test]

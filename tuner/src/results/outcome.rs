@@ -152,7 +152,7 @@ pub fn dated<'a>(mut tuned: TunedFile, records: impl IntoIterator<Item = &'a Rec
 /// The longest sequence of the engine of a sweep file, in tokens, without loading it; `None` if the
 /// target is not on this machine.
 pub fn context_length(file: &SweepFile, folder: &Path) -> Option<usize> {
-    let made_for = config(folder, &file.models.target)?.derived_context_length();
+    let made_for = config(folder, &file.models.target)?.plain_context_length();
     Some(file.engine.context_length.unwrap_or(made_for))
 }
 

@@ -36,7 +36,7 @@ impl ModelText {
     /// When the folder is not a checkpoint, or its tokenizer is broken.
     pub fn open(path: &Path, context_length: Option<usize>) -> Result<Self, EngineError> {
         let folder = Folder::open(path)?;
-        let made_for = folder.config.derived_context_length();
+        let made_for = folder.config.plain_context_length();
         let vocab_size = folder.config.vocab_size.ok_or_else(|| EngineError::Malformed {
             path: path.join("config.json"),
             reason: "vocab_size is missing".into(),

@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use kernels::launch::Proposals;
+use kernels::launch::{Proposals, Rows};
 use schemas::tree::TreeShape;
 
 use super::{
     CudaBackend,
     pass::{BlockBatch, MarkovLevel},
     replay::{Best, no_draft, not_kept},
-    weights::{DraftWeights, MarkovWeights},
+    weights::{BlockWeights, DraftWeights, MarkovWeights},
     workspace::BlockArrays,
 };
 use crate::{
@@ -62,18 +62,40 @@ impl CudaBackend {
         let hidden = self.machine.block_pass(draft, &self.work, block, blocks)?;
         let rows = places.len() * steps;
         let proposals = Proposals { ids: self.round.ids.slice(), logprobs: self.round.logprobs.slice() };
-        let Some(markov) = &draft.markov else {
-            let head = draft.proposal_head(&self.machine.target);
-            self.machine.propose(head, &self.work, hidden, rows, topk, proposals)?;
-            let best = self.read_best(rows, topk, draft.spec.vocabulary)?;
-            return grow(shapes, steps, places.len(), |depth, nodes| {
-                Ok(nodes.iter().map(|(at, ..)| best[at * steps + depth].clone()).collect())
-            });
-        };
-        self.machine.write_base(draft, &self.work, hidden, rows)?;
         let confident = self.confident_rows(draft, hidden, steps, places)?;
+        let mut pools = match &draft.markov {
+            Some(markov) => {
+                self.machine.write_base(draft, &self.work, hidden, rows)?;
+                self.grow_corrected((draft, markov, block), hidden, places, shapes, proposals)?
+            }
+            None => {
+                let head = draft.proposal_head(&self.machine.target);
+                self.machine.propose(head, &self.work, hidden, rows, topk, proposals)?;
+                let best = self.read_best(rows, topk, draft.spec.vocabulary)?;
+                grow(shapes, steps, places.len(), |depth, nodes| {
+                    Ok(nodes.iter().map(|(at, ..)| best[at * steps + depth].clone()).collect())
+                })?
+            }
+        };
+        if let Some(rows) = confident {
+            self.add_confidences(draft, &rows, steps, places, &mut pools)?;
+        }
+        Ok(pools)
+    }
+
+    /// Grows pools whose rankings a Markov head corrects, depth by depth.
+    fn grow_corrected(
+        &self,
+        (draft, markov, block): (&BlockWeights, &MarkovWeights, &BlockArrays),
+        hidden: Rows<'_>,
+        places: &[ReplayPlace<'_>],
+        shapes: &[TreeShape],
+        proposals: Proposals<'_>,
+    ) -> Result<Vec<Pool>, EngineError> {
+        let steps = shapes.iter().map(|shape| shape.num_steps).max().unwrap_or_default();
+        let topk = shapes.iter().map(|shape| shape.topk).max().unwrap_or_default();
         let mut states = NodeStates::default();
-        let mut pools = grow(shapes, steps, places.len(), |depth, nodes| {
+        grow(shapes, steps, places.len(), |depth, nodes| {
             let (mut best, mut after) = (Vec::with_capacity(nodes.len()), NodeStates::default());
             // Trees of several shapes may have more parents together than any of them.
             for nodes in nodes.chunks(block.level_rows().max(1)) {
@@ -86,11 +108,7 @@ impl CudaBackend {
             }
             states = after;
             Ok(best)
-        })?;
-        if let Some(rows) = confident {
-            self.add_confidences(draft, &rows, steps, places, &mut pools)?;
-        }
-        Ok(pools)
+        })
     }
 
     /// Writes the nodes of a level to the device; each reads the state of its own number.

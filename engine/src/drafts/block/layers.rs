@@ -31,14 +31,26 @@ fn pairing(settings: BlockSettings<'_>) -> Result<Pairing, EngineError> {
     Ok(if halves == Some(false) { Pairing::Interleaved } else { Pairing::Halves })
 }
 
+/// Whether the rows of a block see only rows before them in all layers, if a setting says so.
+fn causal(config: &Config<'_>, settings: BlockSettings<'_>) -> Result<Option<bool>, EngineError> {
+    let mut found = Vec::new();
+    for name in ["is_causal", "causal", "dflash_query_causal"] {
+        found.extend(settings.switch(name)?.map(|causal| (name, causal)));
+    }
+    let Some((name, causal)) = found.first().copied() else { return Ok(None) };
+    match found.iter().find(|(_, other)| *other != causal) {
+        Some((other, _)) => Err(config.malformed(format!(
+            "{name} is {causal} but {other} is not, and engines differ in which one they read: make them equal"
+        ))),
+        None => Ok(Some(causal)),
+    }
+}
+
 /// Whether the rows of a block see only rows before them in a layer, and how far. Without a
 /// setting, a layer with a window is causal and one without is not.
 fn view(config: &Config<'_>, settings: BlockSettings<'_>, at: usize) -> Result<(bool, Option<usize>), EngineError> {
     let fields = config.fields();
-    let causal = match settings.switch("is_causal")? {
-        Some(causal) => Some(causal),
-        None => settings.switch("causal")?,
-    };
+    let causal = causal(config, settings)?;
     let sized = |window: Option<usize>, name: &str| config.size(window, name).map(Some);
     let swa = settings.count("swa_window_size")?;
     let types = fields.layer_types.as_ref();

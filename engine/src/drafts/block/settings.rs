@@ -19,29 +19,44 @@ pub struct BlockSettings<'a> {
 }
 
 /// Nested settings that the reader of block heads reads.
-const READ: [&str; 21] = [
+const READ: [&str; 29] = [
     "attention_mode",
     "attention_value_scale",
     "aux_hidden_state_layer_ids",
+    "aux_hidden_states_layer_ids",
     "block_size",
     "causal",
     "confidence_head_with_markov",
+    "dflash_query_causal",
     "draft_vocab_size",
+    "dspark_bonus_anchor",
     "eagle_aux_hidden_state_layer_ids",
     "enable_confidence_head",
     "is_causal",
+    "is_neox_style",
     "markov_head_type",
     "markov_rank",
     "mask_token_id",
     "num_target_layers",
     "projector_type",
+    "rope_is_neox_style",
     "sample_from_anchor",
+    "shift_label",
     "sliding_window_non_causal",
     "swa_window_size",
     "target_hidden_size",
     "target_layer_ids",
+    "use_aux_hidden_state",
+    "use_confidence_head",
     "use_swa",
 ];
+
+/// Names of a token that stands for a position to be drafted.
+pub const MASKS: [&str; 4] = ["mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id"];
+
+/// Beginnings of the names of settings of block heads alone, so that at the top level too they are
+/// not those of a target from whose config a head's was copied.
+const OWN: [&str; 4] = ["dflash_", "dspark_", "markov_", "selector_"];
 
 /// Beginnings of the names of nested settings about training only.
 const TRAINING: [&str; 10] = [
@@ -84,14 +99,17 @@ const GENERAL: [&str; 20] = [
 
 /// Settings that change what a head computes and are not implemented, with the value that has no
 /// effect.
-const UNSUPPORTED: [(&str, Option<f64>); 17] = [
+const UNSUPPORTED: [(&str, Option<f64>); 20] = [
     ("attention_sink_bias", None),
     ("conv_group_size", None),
     ("conv_kernel_size", None),
     ("emb_dim", None),
+    ("enable_qwen35_gated_q_proj", None),
     ("final_logit_softcapping", None),
     ("gru_hidden_dim", None),
     ("input_embedding_scale", Some(1.0)),
+    ("linear_position_ids", None),
+    ("log_snr_conditioning", None),
     ("logits_mup_width_multiplier", Some(1.0)),
     ("num_refinements", None),
     ("output_multiplier", Some(1.0)),
@@ -108,7 +126,8 @@ const UNSUPPORTED: [(&str, Option<f64>); 17] = [
 /// into the config of every block head.
 const OF_DOMINO: [&str; 3] = ["emb_dim", "gru_hidden_dim", "pure_draft_prefix_len"];
 
-/// Objects with nested settings, which are checked one by one, and names of tokens.
+/// Objects with nested settings, which are checked one by one, and the name of a token, which is of
+/// use only with a tokenizer: its id counts.
 const NESTING: [&str; 3] = ["dflash_config", "dspark_config", "mask_token"];
 
 impl<'a> BlockSettings<'a> {
@@ -117,13 +136,15 @@ impl<'a> BlockSettings<'a> {
         Self { config }
     }
 
-    /// Refuses settings that are not implemented, and nested ones that are not known.
+    /// Refuses settings that are not implemented, and nested ones that are not known. In a `dspark`
+    /// head the labels of the rows are shifted.
     ///
     /// # Errors
     /// With the setting and its value.
-    pub fn check(self) -> Result<(), EngineError> {
+    pub fn check(self, dspark: bool) -> Result<(), EngineError> {
         let speculator = self.config.fields().speculators_model_type.is_some();
-        for (name, neutral) in UNSUPPORTED.into_iter().filter(|(name, _)| !speculator || !OF_DOMINO.contains(name)) {
+        let may_be = |name: &str| (speculator && OF_DOMINO.contains(&name)) || (dspark && name == "shift_label");
+        for (name, neutral) in UNSUPPORTED.into_iter().filter(|(name, _)| !may_be(name)) {
             let has_effect = |value: &Json| match value {
                 Json::Null | Json::Bool(false) => false,
                 Json::Number(number) => number.as_f64() != Some(neutral.unwrap_or(0.0)),
@@ -136,36 +157,46 @@ impl<'a> BlockSettings<'a> {
                 ));
             }
         }
+        if self.switch("use_aux_hidden_state")? == Some(false) {
+            return Err(self.config.unsupported(
+                "use_aux_hidden_state = false in config.json",
+                "block heads read the states of several layers of the target",
+            ));
+        }
         self.check_speculator()?;
         for (name, value) in self.nested() {
-            let known = READ.contains(&name) || UNSUPPORTED.iter().any(|(known, _)| *known == name);
-            // The name of a token is of use only with a tokenizer; its id counts.
-            let harmless = name == "mask_token" || TRAINING.iter().any(|beginning| name.starts_with(beginning));
-            if !known && !harmless && !value.is_null() {
-                return Err(self.config.unsupported(
-                    format!("{name} = {value} in dflash_config of config.json"),
-                    "this engine does not know the setting, which may change what the head drafts",
-                ));
+            self.check_known(name, &value, "in dflash_config of config.json")?;
+        }
+        for (name, value) in &self.config.fields().other {
+            if OWN.iter().any(|beginning| name.starts_with(beginning)) {
+                self.check_known(name, value, "in config.json")?;
             }
         }
         Ok(())
+    }
+
+    /// Refuses a setting that is on and not known.
+    fn check_known(self, name: &str, value: &Json, place: &str) -> Result<(), EngineError> {
+        let unsupported = UNSUPPORTED.iter().any(|(known, _)| *known == name);
+        let known = unsupported || READ.contains(&name) || MASKS.contains(&name) || NESTING.contains(&name);
+        // Settings of training change nothing.
+        if known || families::is_off(value) || TRAINING.iter().any(|beginning| name.starts_with(beginning)) {
+            return Ok(());
+        }
+        Err(self.config.unsupported(
+            format!("{name} = {value} {place}"),
+            "this engine does not know the setting, which may change what the head drafts",
+        ))
     }
 
     /// Refuses settings of the speculators library that are not known: it puts those of a head at
     /// the top level, next to the layer's.
     fn check_speculator(self) -> Result<(), EngineError> {
         let fields = self.config.fields();
-        let known = |name: &&String| {
-            let beginnings = GENERAL.iter().chain(&TRAINING).any(|beginning| name.starts_with(beginning));
-            let unsupported = UNSUPPORTED.iter().any(|(known, _)| known == name);
-            beginnings || unsupported || READ.contains(&name.as_str()) || NESTING.contains(&name.as_str())
-        };
-        for name in fields.speculators_fields.iter().filter(|name| !known(name)) {
-            if let Some(value) = fields.other.get(name).filter(|value| !families::is_off(value)) {
-                return Err(self.config.unsupported(
-                    format!("{name} = {value} in a config.json of the speculators library"),
-                    "this engine does not know the setting, which may change what the head drafts",
-                ));
+        let is_general = |name: &str| GENERAL.iter().any(|beginning| name.starts_with(beginning));
+        for name in fields.speculators_fields.iter().filter(|name| !is_general(name)) {
+            if let Some(value) = fields.other.get(name) {
+                self.check_known(name, value, "in a config.json of the speculators library")?;
             }
         }
         Ok(())
@@ -203,15 +234,6 @@ impl<'a> BlockSettings<'a> {
         self.read(name, "a word", |value| value.as_str().map(str::to_ascii_lowercase))
     }
 
-    /// A list of integers of at least 0.
-    ///
-    /// # Errors
-    /// As [`number`](Self::number).
-    pub fn counts(self, name: &str) -> Result<Option<Vec<usize>>, EngineError> {
-        let count = |value: &Json| usize::try_from(value.as_u64()?).ok();
-        self.read(name, "a list of integers of at least 0", |value| value.as_array()?.iter().map(count).collect())
-    }
-
     fn read<T>(self, name: &str, expected: &str, of: impl Fn(&Json) -> Option<T>) -> Result<Option<T>, EngineError> {
         let Some(value) = self.value(name)? else { return Ok(None) };
         let wrong = || self.config.malformed(format!("{name} is {value}, expected {expected}"));
@@ -223,10 +245,8 @@ impl<'a> BlockSettings<'a> {
         let fields = self.config.fields();
         // Fields that other models have too, which the configuration reads under their own type.
         let typed = match name {
-            "aux_hidden_state_layer_ids" => fields.aux_hidden_state_layer_ids.clone().map(Json::from),
             "block_size" => fields.block_size.map(Json::from),
             "draft_vocab_size" => fields.draft_vocab_size.map(Json::from),
-            "eagle_aux_hidden_state_layer_ids" => fields.eagle_aux_hidden_state_layer_ids.clone().map(Json::from),
             "is_causal" => fields.is_causal.map(Json::from),
             "num_target_layers" => fields.num_target_layers.map(Json::from),
             "target_hidden_size" => fields.target_hidden_size.map(Json::from),

@@ -41,7 +41,7 @@ pub fn spec(pair: Pair) -> BlockSpec {
     let layer = LayerSpec { input_norm: true, ..layer(HIDDEN) };
     let layer = BlockLayer { layer, causal: false, window: None };
     BlockSpec {
-        tensors: BlockTensorLayout { single: None, reduce: "fc", context_norm: "hidden_norm" },
+        tensors: BlockTensorLayout::PLAIN,
         features: CapturedFeatures {
             at: if dspark { vec![LAYERS / 2 + 1] } else { vec![1, LAYERS] },
             width: HIDDEN,

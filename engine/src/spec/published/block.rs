@@ -66,7 +66,7 @@ impl PublishedModel {
         };
         let block = if dspark { Block::DSPARK } else { Block::DFLASH };
         Ok(BlockSpec {
-            tensors: BlockTensorLayout { single: None, reduce: "fc", context_norm: "hidden_norm" },
+            tensors: BlockTensorLayout::PLAIN,
             features: CapturedFeatures {
                 at,
                 width: self.hidden,

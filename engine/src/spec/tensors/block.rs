@@ -59,14 +59,15 @@ impl BlockSpec {
         let linear = |name: &str, outputs, inputs, bias, role| {
             LinearTensors::new(name, outputs, inputs, bias, role, TensorSplit::Replicated)
         };
+        let named = |name: &str| format!("{}{name}", self.tensors.markov);
         let markov = |MarkovSpec { rank, kind }: MarkovSpec| MarkovTensors {
-            embedding: matrix("markov_head.markov_w1", target_vocabulary, rank, Role::Embedding),
-            head: matrix("markov_head.markov_w2", self.vocabulary, rank, Role::Markov),
+            embedding: matrix(&named("markov_w1"), target_vocabulary, rank, Role::Embedding),
+            head: matrix(&named("markov_w2"), self.vocabulary, rank, Role::Markov),
             cell: match kind {
                 MarkovKind::Vanilla => None,
-                MarkovKind::Gated => Some(linear("markov_head.gate_proj", rank, hidden + rank, true, Role::Markov)),
+                MarkovKind::Gated => Some(linear(&named("gate_proj"), rank, hidden + rank, true, Role::Markov)),
                 MarkovKind::Recurrent => {
-                    Some(linear("markov_head.joint_proj", 3 * rank, 2 * rank + hidden, true, Role::Markov))
+                    Some(linear(&named("joint_proj"), 3 * rank, 2 * rank + hidden, true, Role::Markov))
                 }
             },
         };
@@ -93,7 +94,7 @@ impl BlockSpec {
             markov: self.markov.map(markov),
             confidence: self.confidence.map(|confidence| {
                 let rank = self.markov.filter(|_| confidence.with_markov).map_or(0, |markov| markov.rank);
-                linear("confidence_head.proj", 1, hidden + rank, true, Role::Markov)
+                linear(self.tensors.confidence, 1, hidden + rank, true, Role::Markov)
             }),
         }
     }

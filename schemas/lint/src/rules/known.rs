@@ -70,6 +70,10 @@ pub(super) struct Fault {
     /// Lower-case substrings of the draft's name, any of them.
     #[serde(default)]
     drafts: Vec<String>,
+    /// Whether the draft must be a block head that proposes from its first row on and has no Markov
+    /// head: one that looks like a DFLASH head.
+    #[serde(default)]
+    anchor_first: bool,
     /// Lower-case substrings of the target's name or quantisation method, any of them.
     #[serde(default)]
     formats: Vec<String>,
@@ -368,6 +372,9 @@ impl Fault {
     }
 
     fn is_draft(&self, context: &Context<'_>) -> bool {
+        if self.anchor_first && !context.drafts_anchor_first() {
+            return false;
+        }
         let name = context.draft_name();
         let name = name.map(|name| name.value.to_ascii_lowercase()).unwrap_or_default();
         self.drafts.is_empty() || self.drafts.iter().any(|part| name.contains(part.as_str()))

@@ -103,6 +103,16 @@ impl<'a> Context<'a> {
         class.is_some_and(has_none) && self.draft.is_some_and(ModelFacts::is_whole_model)
     }
 
+    /// Whether the draft that the launch names is a DSPARK head without a Markov head.
+    pub(super) fn drafts_with_plain_dspark(&self) -> bool {
+        self.draft_config().is_some() && self.draft.is_some_and(ModelFacts::is_plain_dspark)
+    }
+
+    /// Whether it is one that proposes from its first row on.
+    pub(super) fn drafts_anchor_first(&self) -> bool {
+        self.draft_config().is_some() && self.draft.is_some_and(ModelFacts::is_anchor_first)
+    }
+
     /// The setting of a key, if the launch gives it.
     pub(super) fn setting(&self, key: Key) -> Option<&'a Setting> {
         self.launch.settings.get(&key)

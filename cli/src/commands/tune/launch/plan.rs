@@ -3,9 +3,9 @@
 use launch::Launch;
 use schemas::{
     engines::Engine,
-    model::published::{drafts_of, id_of, small_models_of},
+    model::published::{Published, drafts_of, id_of, small_models_of},
     secrets,
-    sweep::{SweepFile, SweepModels},
+    sweep::{SweepFile, SweepModels, SystemKind},
     text::Source,
 };
 use tuner::from_launch::LaunchSweep;
@@ -78,7 +78,9 @@ fn not_varied(launch: &Launch, plan: &LaunchSweep) -> Vec<String> {
 /// sweep's own; then the small models of its series.
 fn published(file: &SweepFile) -> Vec<(&'static str, &'static str)> {
     let own = id_of(&file.models.draft);
-    let heads = drafts_of(&file.models.target).into_iter();
+    let is_own = file.system.kind == SystemKind::Spectune;
+    let runs = |row: &&Published| if is_own { !row.pickle } else { row.config.runs_in_servers() };
+    let heads = drafts_of(&file.models.target).into_iter().filter(runs);
     let heads = heads.filter_map(|row| Some((row.name.as_str(), row.config.draft_algorithm()?)));
     let models = small_models_of(&file.models.target).into_iter().map(|row| (row.name.as_str(), "STANDALONE"));
     heads.chain(models).filter(|(name, _)| own != Some(name)).collect()
@@ -160,6 +162,17 @@ mod tests {
         let (drafts, tables) = raced.split_once("[models]").expect("tables");
         assert_eq!(read(&format!("[models]{tables}{drafts}")).drafts.len(), published(&file).len() + 1, "{raced}");
         assert!(!sweep_text("run.sh", &of("/models/unknown")).expect("text").contains("[[drafts]]"));
+        // What no server can run, and what this engine does not read.
+        let proposes = |kind: SystemKind, target: &str, draft: &str| {
+            let mut file = of(target);
+            file.system.kind = kind;
+            published(&file).iter().any(|(name, _)| *name == draft)
+        };
+        let kinds = [SystemKind::Spectune, SystemKind::Sglang];
+        let (plain, pickle) = ("deepseek-ai/dflash_qwen3_8b_block7", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B");
+        assert_eq!(kinds.map(|kind| proposes(kind, "Qwen/Qwen3-8B", plain)), [true, false]);
+        let llama = "meta-llama/Llama-3.1-8B-Instruct";
+        assert_eq!(kinds.map(|kind| proposes(kind, llama, pickle)), [false, true]);
     }
 
     #[test]

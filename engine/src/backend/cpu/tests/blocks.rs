@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     backend::{Pool, ReplayPlace, RequiredTree},
-    checkpoint::write_mask_embedding,
+    checkpoint::{change_tensors, write_mask_embedding},
     description::describe,
     options::EngineOptions,
     selftest::models::{Pair, RandomModels},
@@ -205,6 +205,11 @@ fn heads_and_settings_that_would_draft_something_else_are_refused_by_name() {
         (Pair::Dflash, json!({"block_size": 1}), "block"),
         (Pair::Dflash, json!({"markov_rank": 8}), "markov_head.markov_w1.weight is missing"),
         (Pair::Dspark, json!({"dflash_config": {"mask_token_id": 1}}), "markov_rank is missing"),
+        (
+            Pair::Dspark,
+            json!({"dflash_config": {"mask_token_id": 1, "markov_rank": 8, "markov_head_type": "rnn", "linear_position_ids": true}}),
+            "linear_position_ids = true",
+        ),
         (Pair::Qwen3Moe, json!({"num_experts": 2}), "mlp.gate.weight"),
         (Pair::Qwen3Moe, json!({"scoring_func": "sigmoid"}), "scoring_func = sigmoid"),
         (
@@ -225,6 +230,34 @@ fn heads_and_settings_that_would_draft_something_else_are_refused_by_name() {
         fs::write(&file, written).expect("the file is ours");
         describe(&options(&models, pair)).expect("the head as written is read");
     }
+}
+
+#[test]
+fn a_head_without_a_markov_head_drafts_as_one_whose_correction_is_zero() {
+    let models = RandomModels::write_seeded(15).expect("a folder");
+    let options = options(&models, Pair::Dspark);
+    let folder = models.draft(Pair::Dspark).expect("a folder");
+    let drafts = |shape: &str| {
+        let mut backend = backend(&options);
+        let shape = backend.draft.as_ref().map(|draft| draft.nodes().parse(shape).expect("a shape"));
+        let pool = pool(&mut backend, &prompt(), shape.expect("a head"));
+        pool.all().iter().map(|node| (node.token, node.parent, node.score.to_bits())).collect::<Vec<_>>()
+    };
+    let corrected = drafts("8,2,16");
+    change_tensors(&folder, |tensors| tensors.get_mut("markov_head.markov_w2.weight").expect("W2").2.fill(0));
+    let expected = drafts("8,2,16");
+    assert_ne!(corrected, expected);
+    change_tensors(&folder, |tensors| tensors.retain(|name, _| !name.contains("_head.")));
+    let file = folder.join("config.json");
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(&file).expect("a file")).expect("an object");
+    let settings = config["dflash_config"].as_object_mut().expect("settings");
+    settings.retain(|name, _| !name.contains("_head"));
+    settings.insert("markov_rank".into(), json!(0));
+    fs::write(&file, config.to_string()).expect("the file is ours");
+    assert_eq!(drafts("8,2,16"), expected);
+    let refused = describe(&EngineOptions { algorithm: Some("DFLASH".into()), ..options.clone() });
+    let refused = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(refused.contains("its config.json); use --speculative-algorithm DSPARK"), "{refused}");
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //!
 //! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2,
 //! 2.5, 3, 3.5), written with a dot, a dash or nothing between the digits, and the size (8B, 14B;
-//! of gpt-oss too) where the draft's config is not known: for heads of EAGLE, blocks (DFLASH,
+//! of gpt-oss too) where the draft's config is not known, and of published models with one config
+//! the training (DeepSeek V3, V3-0324 and V3.1, R1 and R1-0528, MiniMax M2 to M2.7): for heads of EAGLE, blocks (DFLASH,
 //! DSPARK) and Medusa in either engine. A draft of STANDALONE (`draft_model`) is a whole model and
 //! reads no hidden states: it may be of another generation.
 //!
@@ -41,6 +42,12 @@
 //! vllm serve openai/gpt-oss-20b --speculative-config '{"method": "eagle3", "model": "nvidia/gpt-oss-120b-Eagle3", "num_speculative_tokens": 3}'
 //! ```
 //!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path MiniMaxAI/MiniMax-M2.7 --speculative-algorithm EAGLE3 --max-running-requests 16 \
+//!   --speculative-draft-model-path thoughtworks/MiniMax-M2.5-Eagle3 --attention-backend fa3 \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good version:0.5.9
@@ -63,7 +70,14 @@
 //!
 //! sglang PR #9388, issues #6296, #3824.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, engines::Engine, flags::Key, text::Located};
+use schemas::{
+    algorithm::Algorithm,
+    diagnostic::Severity,
+    engines::Engine,
+    flags::Key,
+    model::published::{find, id_of},
+    text::Located,
+};
 
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
@@ -87,6 +101,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     (reads_states(context) && !context.drafts_with_whole_model()).then_some(())?;
     let target = context.launch.text(Key::ModelPath)?;
     let draft = context.draft_name()?;
+    if let Some(finding) = another_training(target, draft) {
+        return Some(finding);
+    }
     if is_sized(target.value) && is_sized(draft.value) {
         return another_size(context, target, draft);
     }
@@ -120,6 +137,23 @@ fn reads_states(context: &Context<'_>) -> bool {
             || matches!(algorithm, Algorithm::Dflash | Algorithm::Dspark)
     };
     context.algorithm().is_some_and(reads)
+}
+
+/// A published head for other weights with the target's config.
+fn another_training(target: Located<&str>, draft: Located<&str>) -> Option<Finding> {
+    let (own, head) = (id_of(target.value)?, find(draft.value)?);
+    let made_for = head.draft_for.first()?;
+    let is_same_row = find(own)?.name == find(made_for)?.name;
+    if head.is_for(own) || !is_same_row {
+        return None;
+    }
+    let message = format!("the draft was published for {made_for}, which is another training than {own}");
+    Some(
+        Finding::new(draft.span, message, format!("for {made_for}"))
+            .related(Some(target.span), own)
+            .note("only the names were compared")
+            .help("use a head that was trained for this target"),
+    )
 }
 
 /// A head for a target of another size. Where the head's own config is known, other rules compare

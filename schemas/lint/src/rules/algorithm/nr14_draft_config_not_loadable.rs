@@ -5,11 +5,13 @@
 //! ## What it does
 //!
 //! Looks at drafts whose config was written by the speculators library (`speculators_model_type`),
-//! or whose `model_type` is vLLM's own `eagle`.
+//! whose `model_type` is vLLM's own `eagle`, or whose class is that of DeepSpec's EAGLE-3 heads
+//! (`Qwen3Eagle3Model`).
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start. Such checkpoints are meant for vLLM, which converts them.
+//! The server does not start. Checkpoints of the first two forms are meant for vLLM, which converts
+//! them; DeepSpec's heads have Qwen3's attention and read five layers, which neither server builds.
 //!
 //! ## What SGLang does
 //!
@@ -24,6 +26,15 @@
 //! ```
 //! ```draft
 //! {"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "torch_dtype": "bfloat16"}
+//! ```
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path Qwen/Qwen3-8B --speculative-algorithm EAGLE3 --max-running-requests 16 \
+//!   --speculative-draft-model-path deepseek-ai/eagle3_qwen3_8b_ttt7 --attention-backend fa3 \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen3Eagle3Model"], "model_type": "qwen3", "num_hidden_layers": 1, "torch_dtype": "bfloat16"}
 //! ```
 //!
 //! ## Use instead
@@ -44,7 +55,7 @@
 //!
 //! sglang issues #18216, #25673; `utils/hf_transformers/config.py`.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::DEEPSPEC_EAGLE3};
 
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
@@ -66,6 +77,16 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         "the speculators library's"
     } else if draft.model_type.as_deref() == Some(VLLM) {
         "vLLM's"
+    } else if draft.architecture() == Some(DEEPSPEC_EAGLE3) {
+        return Some(
+            Finding::new(
+                context.value_place(Key::SpeculativeDraftModelPath),
+                format!("the draft's class is DeepSpec's {DEEPSPEC_EAGLE3}, which sglang does not have"),
+                "made for DeepSpec",
+            )
+            .on_facts("draft", context.draft)
+            .help("use another EAGLE-3 head for this target"),
+        );
     } else {
         return None;
     };

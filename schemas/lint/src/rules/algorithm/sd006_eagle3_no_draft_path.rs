@@ -48,7 +48,7 @@ use schemas::{
     algorithm::Algorithm,
     diagnostic::Severity,
     flags::Key,
-    model::{DraftKind, published::published},
+    model::{DraftKind, published::drafts_of},
 };
 
 use super::families;
@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
 
 /// A published head for this target, if one is known.
 fn suggestion(context: &Context<'_>) -> Option<&'static str> {
-    let target = schemas::model::published::find(&context.target?.name)?;
-    let mut heads = published().iter().filter(|row| row.draft_for.as_deref() == Some(target.name.as_str()));
-    heads.find(|row| row.config.draft_kind() == Some(DraftKind::Eagle3)).map(|row| row.name.as_str())
+    let heads = drafts_of(&context.target?.name).into_iter().filter(|row| row.config.runs_in_servers());
+    let mut heads = heads.filter(|row| row.config.draft_kind() == Some(DraftKind::Eagle3));
+    heads.next().map(|row| row.name.as_str())
 }

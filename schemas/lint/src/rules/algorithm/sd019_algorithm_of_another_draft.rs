@@ -6,7 +6,9 @@
 //!
 //! Compares the algorithm with the kind of the draft: a head that proposes a block runs as DFLASH
 //! or DSPARK only (and each of the two as itself), an EAGLE head runs as EAGLE or EAGLE3 only, and
-//! STANDALONE takes whole models. If nothing of the draft is known but its name, `DFlash`, `DSpark`
+//! STANDALONE takes whole models. A DSPARK head without a Markov head (`markov_rank` 0) runs as
+//! neither: SGLang's DSPARK requires one, and DFLASH would shift every position (SD194). If nothing of
+//! the draft is known but its name, `DFlash`, `DSpark`
 //! and `EAGLE` in it count, and the finding is a warning.
 //!
 //! ## Why is this bad?
@@ -16,7 +18,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It stops with an `AttributeError` about `set_embed`, `hot_token_id` or the layers to capture.
+//! It stops with an `AttributeError` about `set_embed`, `hot_token_id` or the layers to capture, or
+//! with `ValueError: DSPARK requires markov_rank > 0 in the draft config, got markov_rank=0.`
 //!
 //! ## Example
 //!
@@ -41,6 +44,14 @@
 //! ```
 //! ```draft
 //! {"architectures": ["Qwen3DSparkModel"], "hidden_size": 4096, "block_size": 7}
+//! ```
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path org/target --speculative-algorithm DSPARK --max-running-requests 16 \
+//!   --speculative-draft-model-path org/head
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen3DSparkModel"], "hidden_size": 4096, "block_size": 7, "markov_rank": 0}
 //! ```
 //!
 //! ```launch bad version:0.5.23
@@ -73,6 +84,7 @@ use schemas::{
     diagnostic::Severity,
     flags::Key,
     model::{DraftHead, DraftKind},
+    text::Span,
 };
 
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
@@ -96,6 +108,9 @@ const NAMES: [(&str, &str, &str); 4] = [
 fn check(context: &Context<'_>) -> Option<Finding> {
     let algorithm = context.resolved.algorithm.as_ref()?.value;
     let path = context.draft_name()?;
+    if context.drafts_with_plain_dspark() {
+        return plain_dspark(context, algorithm, path.span);
+    }
     let by_facts = by_kind(context, algorithm);
     let is_known = context.draft_kind().is_some();
     // A known kind decides even if it agrees with the algorithm: its name may be wrong.
@@ -109,6 +124,33 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(match by_facts {
         Some(_) => finding,
         None => finding.note("only its name was compared").at_most(Severity::Warning),
+    })
+}
+
+/// A DSPARK head without a Markov head, which no algorithm runs. As DFLASH it starts, and drafts
+/// badly: a known fault, which has a rule of its own.
+fn plain_dspark(context: &Context<'_>, algorithm: Algorithm, place: Span) -> Option<Finding> {
+    let reads = matches!(algorithm, Algorithm::Dspark | Algorithm::Standalone | Algorithm::Eagle | Algorithm::Eagle3);
+    if !reads {
+        return None;
+    }
+    let name = context.launch.text(Key::SpeculativeAlgorithm)?.value;
+    let what = "a DSPARK head without a Markov head";
+    let finding = Finding::new(place, format!("the draft is {what}, which {name} cannot run"), what)
+        .related(context.span(Key::SpeculativeAlgorithm), "drafts with another kind")
+        .on_facts("draft", context.draft)
+        .help(match context.drafts_anchor_first() {
+            true => "use a head with a Markov head (`markov_rank` above 0), or a DFLASH head: as DFLASH this one would draft \
+                     every position one place off"
+                .to_owned(),
+            // Without its correction it is a DFLASH head.
+            false => format!("write `{}`", context.line(Key::SpeculativeAlgorithm, "DFLASH")),
+        });
+    Some(match algorithm {
+        Algorithm::Dspark => {
+            finding.sglang_says("ValueError: DSPARK requires markov_rank > 0 in the draft config, got markov_rank=0.")
+        }
+        _ => finding,
     })
 }
 

@@ -5,7 +5,7 @@
 //! ## What it does
 //!
 //! Looks the launch up in a table of faults that were reported with wrong output: algorithm,
-//! target, flags, GPU and versions of each.
+//! target, draft, flags, GPU and versions of each.
 //!
 //! ## Why is this bad?
 //!
@@ -19,6 +19,15 @@
 //!
 //! ```launch bad version:0.5.17
 //! sglang serve --model-path deepseek-ai/DeepSeek-V4-Flash-0731 --tp 4 --speculative-algorithm DSPARK --max-running-requests 16
+//! ```
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path Qwen/Qwen3-8B --speculative-algorithm DFLASH --max-running-requests 16 \
+//!   --speculative-draft-model-path /models/head
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen3DSparkModel"], "block_size": 7, "markov_rank": 0, "enable_confidence_head": false,
+//!  "target_layer_ids": [1, 9, 17, 25, 33], "mask_token_id": 151669}
 //! ```
 //!
 //! ## Use instead

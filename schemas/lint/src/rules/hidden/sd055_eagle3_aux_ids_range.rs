@@ -4,8 +4,10 @@
 //!
 //! ## What it does
 //!
-//! Compares `eagle_config.eagle_aux_hidden_state_layer_ids` with the target's number of layers;
-//! without ids, the defaults 2, n/2 and n − 3.
+//! Compares the layers that the draft's config names with the target's number of layers:
+//! `eagle_config.eagle_aux_hidden_state_layer_ids`, and the lists that other libraries write in its
+//! place (`target_layer_ids`, `aux_hidden_states_layer_ids`, `eagle_aux_hidden_state_layer_ids` outside
+//! `eagle_config`).
 //!
 //! ## Why is this bad?
 //!
@@ -28,6 +30,17 @@
 //! ```
 //! ```draft
 //! {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}}
+//! ```
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft --max-running-requests 16 \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```target
+//! {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 16}
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "target_layer_ids": [1, 9, 17, 25, 33]}
 //! ```
 //!
 //! ## Use instead
@@ -63,7 +76,12 @@
 //! sglang `speculative/spec_aux_hidden_state.py`, `models/gpt_oss.py`
 //! (`set_eagle3_layers_to_capture`).
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{
+    algorithm::Algorithm,
+    diagnostic::Severity,
+    flags::Key,
+    model::{CapturedList, LayerCount},
+};
 
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
@@ -79,11 +97,17 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle3)?;
     let target = context.target_config()?;
     let layers = target.num_hidden_layers?;
-    let ids = context.draft_config()?.eagle_config.as_ref()?.eagle_aux_hidden_state_layer_ids.as_ref()?;
-    if target.architecture() == Some("GptOssForCausalLM") && ids.iter().max() == Some(&layers) {
-        return None;
-    }
-    let outside = *ids.iter().find(|id| **id >= layers)?;
+    let of_gpt_oss = target.architecture() == Some("GptOssForCausalLM");
+    let is_outside = |list: &CapturedList| {
+        // The stream before a layer, or after it: that after the last one is before the next.
+        let first =
+            i64::try_from(layers).unwrap_or(i64::MAX).saturating_add(i64::from(list.count == LayerCount::Entries));
+        if of_gpt_oss && list.is_of_eagle_config() && list.ids.iter().max() == Some(&first) {
+            return None;
+        }
+        list.ids.iter().copied().find(|id| *id >= first)
+    };
+    let outside = context.draft_config()?.captured_lists().ok()?.iter().find_map(is_outside)?;
     let message = format!("the head wants the hidden states of layer {outside}, and the target has {layers} layers");
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "trained for a deeper target")

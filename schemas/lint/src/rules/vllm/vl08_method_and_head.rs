@@ -117,6 +117,8 @@ fn of_head(context: &Context<'_>) -> Option<&'static str> {
     match context.draft_kind()? {
         DraftKind::Eagle => Some("EAGLE"),
         DraftKind::Eagle3 => Some("EAGLE3"),
+        // As dflash it is a known fault, which has a rule of its own.
+        DraftKind::Block if context.drafts_with_plain_dspark() => None,
         DraftKind::Block => context.draft?.drafts_with(),
         DraftKind::Mtp | DraftKind::Standalone => None,
     }

@@ -23,6 +23,14 @@
 //!   --speculative-config '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3}'
 //! ```
 //!
+//! ```launch bad version:0.28.0
+//! vllm serve Qwen/Qwen3-8B --speculative-config '{"method": "dflash", "model": "/models/head", "num_speculative_tokens": 6}'
+//! ```
+//! ```draft
+//! {"architectures": ["Qwen3DSparkModel"], "block_size": 7, "markov_rank": 0, "enable_confidence_head": false,
+//!  "target_layer_ids": [1, 9, 17, 25, 33], "mask_token_id": 151669}
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good version:0.33.0
