@@ -4,9 +4,11 @@
     pip download --no-deps --dest wheels sglang==0.5.23      # and so on, one wheel for each version
     python3 read_conditions.py sglang wheels                 # what the newest version refuses
     python3 read_conditions.py sglang wheels 'two batch'     # the history of messages that match
+    python3 read_conditions.py sglang wheels 'two batch' --edges   # the first and last version with such a message
 
-The rows of `lint/src/rules/refused/*.json` are written by hand from what this prints. No code of an engine is run or copied: the
-definitions are read as syntax trees.
+The rows of `lint/src/rules/refused/*.json`, and the versions in the files of rules, are written by hand from what this prints. The
+folder contains wheels, or unpacked wheels in folders named after engine and version (`sglang-0.5.23`). No code of an engine is run
+or copied: the definitions are read as syntax trees.
 """
 
 import argparse
@@ -16,8 +18,11 @@ import zipfile
 from pathlib import Path
 
 FILES = {
-    "sglang": re.compile(r"sglang/srt/(server_args|arg_groups/[a-z0-9_]+)\.py$"),
-    "vllm": re.compile(r"vllm/(config(/[a-z_]+)?|engine/arg_utils)\.py$"),
+    "sglang": re.compile(
+        r"sglang/srt/(server_args|environ|runtime_context"
+        r"|(arg_groups|configs|disaggregation|layers/attention|managers|mem_cache|model_executor|models|speculative)/[a-z0-9_/]+)\.py$"
+    ),
+    "vllm": re.compile(r"vllm/(config(/[a-z_]+)?|engine/arg_utils|transformers_utils/configs/[a-z0-9_/]+|v1/[a-z0-9_/]+|model_executor/models/[a-z0-9_]+)\.py$"),
 }
 
 
@@ -50,10 +55,22 @@ def version_of(path):
     return tuple(int(number or 0) for number in numbers.groups())
 
 
-def read(engine, wheel):
-    with zipfile.ZipFile(wheel) as archive:
+def texts(engine, path):
+    """The files of a wheel, or of an unpacked one, that may refuse something."""
+    if path.is_dir():
+        files = sorted(path.glob(f"{engine}/**/*.py"))
+        return [file.read_text("utf-8-sig") for file in files if FILES[engine].search(file.as_posix())]
+    with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if FILES[engine].search(name)]
-        return [found for name in sorted(names) for found in refusals(ast.parse(archive.read(name)).body, [])]
+        return [archive.read(name).decode("utf-8-sig") for name in sorted(names)]
+
+
+def read(engine, path):
+    return [found for text in texts(engine, path) for found in refusals(ast.parse(text).body, [])]
+
+
+def version_text(path):
+    return path.name.removesuffix(".whl").split("-")[1]
 
 
 def shown(found):
@@ -72,8 +89,21 @@ def history(engine, wheels, pattern):
             print(f"{first} to {last}\n  {text or 'nothing'}")
             first = None
         if wheel:
-            last = wheel.name.split("-")[1]
+            last = version_text(wheel)
             first, text = first or last, now
+
+
+def edges(engine, wheels, pattern):
+    """Prints the first and the last version with a message that matches, and the one before the first."""
+    has = [any(re.search(pattern, found[2]) for found in read(engine, wheel)) for wheel in wheels]
+    if True not in has:
+        print(f"{pattern}: nowhere")
+        return
+    first, last = has.index(True), len(has) - 1 - has[::-1].index(True)
+    before = version_text(wheels[first - 1]) if first else "-"
+    gaps = [version_text(wheel) for wheel, is_there in zip(wheels[first:last], has[first:last]) if not is_there]
+    until = "the newest" if last == len(has) - 1 else version_text(wheels[last])
+    print(f"{pattern}: {version_text(wheels[first])} (not in {before}) to {until}{', not in ' + ', '.join(gaps) if gaps else ''}")
 
 
 def main():
@@ -81,11 +111,14 @@ def main():
     parser.add_argument("engine", choices=FILES)
     parser.add_argument("wheels", type=Path)
     parser.add_argument("pattern", nargs="?")
+    parser.add_argument("--edges", action="store_true")
     options = parser.parse_args()
-    wheels = sorted(options.wheels.glob(f"{options.engine}-*.whl"), key=version_of)
+    wheels = sorted(options.wheels.glob(f"{options.engine}-*"), key=version_of)
     if not wheels:
         parser.error(f"no wheel of {options.engine} in {options.wheels}")
-    if options.pattern:
+    if options.pattern and options.edges:
+        edges(options.engine, wheels, options.pattern)
+    elif options.pattern:
         history(options.engine, wheels, options.pattern)
     else:
         print("\n".join(shown(found) for found in read(options.engine, wheels[-1])))

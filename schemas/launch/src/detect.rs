@@ -9,6 +9,7 @@ mod hydra;
 mod image;
 mod others;
 mod program;
+mod verl;
 
 use schemas::text::Span;
 
@@ -217,7 +218,9 @@ fn match_flags(line: &ShellCommand<'_>, texts: &[&str], stated: Option<Engine>) 
     let flags = flags.get(..MOST_WORDS).unwrap_or(flags);
     let alone = first == 0 && !texts.is_empty();
     let engine = stated.or_else(|| engine_of_flags(flags))?;
-    if programs::has_flag_of_diffusion(flags, Some(engine)) {
+    if programs::has_flag_of_diffusion(flags, Some(engine))
+        || (stated.is_none() && programs::has_flag_of_other_server(flags))
+    {
         return None;
     }
     let evident = match (alone, line.is_variable) {

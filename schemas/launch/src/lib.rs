@@ -481,10 +481,20 @@ impl Launch {
             return false;
         }
         let name = self.text(key);
-        if name.is_some_and(|name| resolve::turns_off(name.value, version)) {
+        if self.captures_without_draft() || name.is_some_and(|name| resolve::turns_off(name.value, version)) {
             return false;
         }
         name.and_then(|name| parse_algorithm(name.value, version)).is_none_or(|(algorithm, _)| algorithm.loads_draft())
+    }
+
+    /// Whether SGLang captures states of the target and drafts nothing: the algorithm only names
+    /// the layers' convention then (`arg_groups/validation_hook.py`, since 0.5.23).
+    pub fn captures_without_draft(&self) -> bool {
+        let off = |argument: &Argument| {
+            argument.values.first().and_then(|value| value.value.known()).is_some_and(|word| word == "false")
+        };
+        self.engine != Engine::Vllm
+            && self.sglang_argument("enable-return-aux-hidden-states").is_some_and(|argument| !off(argument))
     }
 
     /// All values of a key as integers; `None` if one of them is unknown or not an integer.

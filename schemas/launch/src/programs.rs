@@ -37,6 +37,7 @@ struct ProgramTable {
 struct OtherFlags {
     diffusion: Vec<String>,
     diffusion_or_vllm: Vec<String>,
+    server: Vec<String>,
     trainer: Vec<String>,
 }
 
@@ -89,6 +90,11 @@ pub(super) fn has_flag_of_diffusion(flags: &[&str], engine: Option<Engine>) -> b
     may_be_either || has_any(flags, &TABLE.flags.diffusion)
 }
 
+/// Whether flags are those of another server, whose name nothing says.
+pub(super) fn has_flag_of_other_server(flags: &[&str]) -> bool {
+    has_any(flags, &TABLE.flags.server)
+}
+
 /// Whether flags are those of a trainer that forwards flags to an engine.
 pub(super) fn has_flag_of_trainer(flags: &[&str]) -> bool {
     has_any(flags, &TABLE.flags.trainer)
@@ -118,8 +124,12 @@ mod tests {
         for (name, roles) in &table.programs {
             assert!(!roles.is_empty() && roles.windows(2).all(|pair| pair[0] < pair[1]), "{name}: {roles:?}");
         }
-        for list in [&table.flags.diffusion, &table.flags.diffusion_or_vllm, &table.flags.trainer, &table.run.switches]
-        {
+        for name in &table.flags.server {
+            let known = [schemas::flags::sglang(), schemas::flags::vllm()];
+            assert!(known.iter().all(|engine| engine.spelling(name).is_none()), "{name}");
+        }
+        let flags = &table.flags;
+        for list in [&flags.diffusion, &flags.diffusion_or_vllm, &flags.server, &flags.trainer, &table.run.switches] {
             assert!(!list.is_empty() && list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
         }
     }

@@ -57,11 +57,13 @@ pub fn resolve(
     let draft = draft.filter(|_| launch.loads_draft(version));
     let launch = &with_what_may_be_given(launch);
     let given = Given { launch, version, target, draft, gpu_memory };
+    let off = shape::off(&given);
     let mut resolved = Resolved {
         version,
         version_given,
         algorithm: shape::algorithm(&given),
-        speculative: launch.has(Key::SpeculativeAlgorithm) && !shape::is_off(&given),
+        speculative: off.is_none(),
+        off,
         num_steps: None,
         topk: None,
         num_draft_tokens: None,
@@ -193,6 +195,8 @@ pub struct Resolved {
     pub algorithm: Option<Decided<Algorithm>>,
     /// Whether the launch enables speculation, even with an unknown algorithm.
     pub speculative: bool,
+    /// Why nothing drafts, in a few words, if so.
+    pub off: Option<&'static str>,
     /// Draft steps.
     pub num_steps: Option<Decided<usize>>,
     /// Branches per step.

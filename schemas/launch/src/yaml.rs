@@ -38,7 +38,7 @@ use super::{
     Argument, Launch, Options,
     compose::Composed,
     context::{TextContext, TextForm},
-    detect::names_engine,
+    detect::{names_engine, starts_engine},
     document::{Document, ReadDocument, Surroundings},
     kind::{TextKind, is_script_name},
     problems, template,
@@ -105,6 +105,43 @@ fn is_command(text: &str) -> bool {
     let is_path = first.contains(['/', '.', '=', '$']);
     let is_word = !first.bytes().any(|byte| byte.is_ascii_uppercase());
     is_name && (is_path || is_word) && !first.ends_with(['.', ':', ','])
+}
+
+/// Whether a text under this key is read by a shell, for which a line end ends a command.
+fn is_run_by_shell(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    let is_word = |word: &str| matches!(word, "run" | "shell" | "sh" | "bash" | "script" | "exec" | "steps");
+    key.split(|letter: char| !letter.is_ascii_alphanumeric()).any(is_word) || matches!(key.as_str(), "command" | "args")
+}
+
+/// Whether several lines are one command to the program that splits them into words: the first one
+/// starts an engine, the others are flags and their values, and no backslash says that a shell reads
+/// them.
+fn is_one_command(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let Some(first) = lines.next() else { return false };
+    let words: Vec<&str> = first.split_whitespace().collect();
+    if !starts_engine(&words) || first.contains(['|', ';', '&', '#']) || first.ends_with('\\') {
+        return false;
+    }
+    let (mut open, mut awaits_value) = (is_open(first, false), false);
+    let mut count = 0;
+    for line in lines {
+        let is_flag = line.starts_with('-');
+        let is_value = open || (awaits_value && line.starts_with(['\'', '"', '{', '[', '$']));
+        if line.ends_with('\\') || (!is_flag && !is_value) {
+            return false;
+        }
+        open = is_open(line, open);
+        awaits_value = is_flag && line.split_whitespace().count() == 1;
+        count += 1;
+    }
+    count > 0 && !open
+}
+
+/// Whether a single quote is open at the end of a line.
+fn is_open(line: &str, was_open: bool) -> bool {
+    was_open != (line.matches('\'').count() % 2 == 1)
 }
 
 /// Whether a text that begins with a flag is a sentence about flags: a comma ends one of its words.
@@ -302,7 +339,7 @@ impl<'a> YamlReader<'a> {
             if is_sentence(&scalar.text) {
                 continue;
             }
-            let Some(excerpt) = container::lone_script(self.source.text(), &tree, scalar) else { continue };
+            let Some(mut excerpt) = container::lone_script(self.source.text(), &tree, scalar) else { continue };
             let is_run = self.structure.form().is_none() || self.structure.runs(key);
             let mut context = if is_run { self.context() } else { self.context.inner(TextForm::OtherYaml) };
             // What a script assembles from several texts is complete in none of them, and how it
@@ -313,8 +350,13 @@ impl<'a> YamlReader<'a> {
             }
             // Lines that a folded text keeps apart are one command to a program that splits it into
             // words.
-            if scalar.style == ScalarStyle::Folded {
+            let is_folded = scalar.style == ScalarStyle::Folded;
+            let is_one = !is_run_by_shell(key) && !self.structure.runs(key) && is_one_command(&scalar.text);
+            if is_folded || is_one {
                 context = context.with(Doubt::OtherSplitter);
+            }
+            if is_one {
+                excerpt.text = excerpt.text.replace('\n', " ");
             }
             let document = Document { is_part, ..self.excerpt(excerpt, context) };
             self.found.documents.push(document);

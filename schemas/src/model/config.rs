@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::lenient::{self, JsonFileError, UnreadField, json_object};
@@ -10,7 +10,7 @@ use super::lenient::{self, JsonFileError, UnreadField, json_object};
 /// The fields of a config.json that speculation depends on. Unknown fields are ignored; a nested
 /// `text_config` of a multimodal wrapper, or `transformer_layer_config` of a head that the
 /// speculators library wrote, is merged over the outer fields (see [`ModelConfig::parse`]).
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ModelConfig {
     /// Class names; the first decides.
@@ -180,7 +180,7 @@ pub struct ModelConfig {
 }
 
 /// `rope_scaling` or `rope_parameters`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct RopeParameters {
     /// `default`, `linear`, `dynamic`, `yarn`, `llama3`, …
@@ -218,7 +218,7 @@ pub struct RopeParameters {
 }
 
 /// `eagle_config` of an EAGLE-3 head.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct EagleConfig {
     /// Layers whose **outputs** are captured (SGLang captures on entry to id + 1).
@@ -237,7 +237,7 @@ pub struct EagleConfig {
 }
 
 /// `dflash_config` of a DFLASH draft.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct DflashConfig {
     /// Number of layers of the target that the draft was trained with.
@@ -311,6 +311,14 @@ impl ModelConfig {
         Ok(Self { unread, speculators_fields, ..read })
     }
 
+    /// A field by its name, with a dot before a field of an object in it; `None` if it is absent or
+    /// null.
+    pub fn field(&self, path: &str) -> Option<Json> {
+        let whole = serde_json::to_value(self).ok()?;
+        let found = path.split('.').try_fold(&whole, |object, name| object.get(name))?;
+        (!found.is_null()).then(|| found.clone())
+    }
+
     /// The first architecture, which is the one that engines use.
     pub fn architecture(&self) -> Option<&str> {
         self.architectures.first().map(String::as_str)
@@ -320,6 +328,23 @@ impl ModelConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_are_found_by_name() {
+        let config = ModelConfig::parse(
+            r#"{"architectures": ["A"], "hidden_size": 8, "own": {"x": 1}, "dflash_config": {"mask_token_id": -1}}"#,
+        )
+        .expect("an object");
+        for (path, expected) in [
+            ("hidden_size", Some(8)),
+            ("own.x", Some(1)),
+            ("dflash_config.mask_token_id", Some(-1)),
+            ("vocab_size", None),
+            ("dflash_config.other", None),
+        ] {
+            assert_eq!(config.field(path).and_then(|value| value.as_i64()), expected, "{path}");
+        }
+    }
 
     #[test]
     fn one_odd_field_does_not_hide_the_others() {

@@ -52,8 +52,8 @@ pub(super) fn without_launch(named: &[PathBuf], all: &[FileResult], allowed: boo
     let empty = named.iter().filter(|path| path.is_dir() && !allowed && !settings(path));
     let complaint = |folder: &PathBuf| {
         anyhow!(
-            "no launch in {}: none of its Dockerfiles and .{} files starts SGLang, slime or vLLM; name the file, or \
-             pass --allow-no-launch",
+            "no launch in {}: none of its Dockerfiles and .{} files starts SGLang, slime or vLLM (notebooks are not \
+             read); name the file, or pass --allow-no-launch",
             folder.display(),
             ENDINGS.join(", .")
         )

@@ -40,7 +40,7 @@ impl LaunchBuilder<'_> {
         let overrides;
         let mut words = command.words.get(detected.first_argument..).unwrap_or_default();
         if detected.launcher == Launcher::Hydra {
-            overrides = detect::as_flags(|span| self.source.slice(span), words);
+            overrides = detect::as_flags(|span| self.source.slice(span), words, engine);
             words = &overrides;
         }
         let words = self.cut(words, findings);

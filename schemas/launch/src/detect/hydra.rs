@@ -8,6 +8,7 @@ use schemas::{
     text::{Located, Span},
 };
 
+use super::verl;
 use crate::{
     Value,
     command::{CommandText, Field},
@@ -23,8 +24,8 @@ const SECTIONS: [(&str, Engine); 6] = [
     ("sglang.", Engine::Sglang),
 ];
 
-/// verl's section on multi-token prediction, which it passes on to the engine.
-const MTP: &str = ".model.mtp.";
+/// verl's sections on multi-token prediction, whose keys are in `verl`.
+const MTP: [&str; 2] = [".model.mtp.", ".rollout.mtp."];
 
 /// verl's key of the model that the engine serves.
 const MODEL: &str = "actor_rollout_ref.model.path";
@@ -53,14 +54,17 @@ pub fn engine(texts: &[&str]) -> Option<Engine> {
     }
 }
 
-/// An override that is an argument of the engine.
+/// An override that says how the engine runs.
 struct Override<'t> {
+    /// The engine, if the section is of one.
     engine: Option<Engine>,
     /// Offset of its key.
     key: usize,
     name: &'t str,
     /// The engine's flag, if it has another name.
     flag: Option<&'static str>,
+    /// Whether it is in verl's section on multi-token prediction.
+    is_of_mtp: bool,
     /// Offset of its value.
     value: usize,
 }
@@ -74,7 +78,7 @@ fn argument(text: &str) -> Option<Override<'_>> {
     let value = path.len() + 1;
     if path.trim_start_matches('+') == MODEL {
         let key = path.len() - MODEL.len();
-        return Some(Override { engine: None, key, name: MODEL, flag: Some("--model"), value });
+        return Some(Override { engine: None, key, name: MODEL, flag: Some("--model"), is_of_mtp: false, value });
     }
     let behind = |section: &str| match section.starts_with('.') {
         true => path.find(section).map(|at| at + section.len()),
@@ -83,38 +87,51 @@ fn argument(text: &str) -> Option<Override<'_>> {
     let (engine, key) = SECTIONS
         .iter()
         .find_map(|(section, engine)| Some((Some(*engine), behind(section)?)))
-        .or_else(|| Some((None, behind(MTP)?)))?;
+        .or_else(|| MTP.iter().find_map(|section| Some((None, behind(section)?))))?;
     let name = path.get(key..)?;
-    let of_mtp = engine.is_none();
-    (!of_mtp || name.starts_with("speculative_")).then_some(Override { engine, key, name, flag: None, value })
+    let is_of_mtp = engine.is_none();
+    let is_known = !is_of_mtp || verl::is_of_engine(name);
+    is_known.then_some(Override { engine, key, name, flag: None, is_of_mtp, value })
 }
 
 /// The engine's arguments among some words, as flags with their values, each with its own span.
-pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>]) -> Vec<Field<'a>> {
-    let mut fields = Vec::new();
+pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>], of_engine: Engine) -> Vec<Field<'a>> {
+    let (mut fields, mut switches) = (Vec::new(), Vec::new());
     for word in words {
         let text = word.value.written();
-        let Some(Override { key, name, flag, value, .. }) = argument(text) else { continue };
+        let Some(Override { key, name, flag, is_of_mtp, value, .. }) = argument(text) else { continue };
         let stands = source_of(word.span) == text;
         let place = |from: usize, to: usize| match stands {
             true => Span::new(word.span.start + from, word.span.start + to),
             false => word.span,
         };
-        let flag = flag.map_or_else(|| format!("--{}", dashed(name)), str::to_owned);
-        let flag: CommandText<'a> = Value::Known(Cow::Owned(flag));
-        fields.push(Located::new(flag, place(key, key + name.len())));
+        let (name_place, value_place) = (place(key, key + name.len()), place(value, text.len()));
         let written = text.get(value..).unwrap_or_default();
         let unquoted = written.trim_matches(['"', '\'']);
         let is_known = word.value.known().is_some();
-        let value_place = place(value, text.len());
+        let given: CommandText<'a> = match is_known {
+            true => Value::Known(json_of(unquoted).unwrap_or_else(|| unquoted.to_owned()).into()),
+            false => Value::Unknown(written.to_owned().into()),
+        };
+        let given = Located::new(given, value_place);
+        if is_of_mtp {
+            switches.push(verl::MtpSwitch { name: name.to_owned(), place: name_place, given });
+            continue;
+        }
+        let flag = flag.map_or_else(|| format!("--{}", dashed(name)), str::to_owned);
+        let flag: CommandText<'a> = Value::Known(Cow::Owned(flag));
         match unquoted {
             // Hydra's switches become flags without a value, and `false` is the flag left away.
-            "true" | "True" => {}
-            "false" | "False" | "null" | "None" => drop(fields.pop()),
-            _ if is_known => fields.push(Located::new(Value::Known(Cow::Owned(unquoted.to_owned())), value_place)),
-            _ => fields.push(Located::new(Value::Unknown(Cow::Owned(written.to_owned())), value_place)),
+            "true" | "True" => fields.push(Located::new(flag, name_place)),
+            "false" | "False" | "null" | "None" => {}
+            _ => fields.extend([Located::new(flag, name_place), given]),
         }
     }
+    let texts = words.iter().map(|word| word.value.written());
+    let has_own_config =
+        texts.into_iter().any(|text| text.starts_with("--config-path") || text.starts_with("--config-dir"));
+    let of_mtp = verl::flags(&switches, of_engine, has_own_config, &fields);
+    fields.extend(of_mtp);
     fields
 }
 
@@ -123,5 +140,54 @@ fn dashed(name: &str) -> String {
     match name.split_once('.') {
         Some((flag, inside)) => format!("{}.{inside}", flag.replace('_', "-")),
         None => name.replace('_', "-"),
+    }
+}
+
+/// A map in Hydra's notation (`{method: eagle3, tokens: 3}`) as JSON; `None` for anything else, and
+/// for JSON.
+fn json_of(text: &str) -> Option<String> {
+    let inside = |text: &str| text.starts_with('{') && text.ends_with('}');
+    if !inside(text) || serde_json::from_str::<serde_json::Value>(text).is_ok() {
+        return None;
+    }
+    let mut json = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_mark = |letter: char| "{}[],:".contains(letter);
+        if is_mark(first) || first.is_whitespace() {
+            json.push(first);
+            rest = rest.get(first.len_utf8()..)?;
+            continue;
+        }
+        let word = if matches!(first, '"' | '\'') {
+            let end = rest.get(1..)?.find(first)? + 1;
+            rest.get(..=end)?
+        } else {
+            rest.get(..rest.find(is_mark).unwrap_or(rest.len()))?
+        };
+        rest = rest.get(word.len()..)?;
+        let word = word.trim();
+        let is_plain = serde_json::from_str::<serde_json::Value>(word).is_ok();
+        let unquoted = word.trim_matches(['"', '\'']);
+        json.push_str(&if is_plain { word.to_owned() } else { serde_json::Value::from(unquoted).to_string() });
+    }
+    serde_json::from_str::<serde_json::Value>(&json).is_ok().then_some(json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_of_hydra_are_read_as_json() {
+        let check = |text: &str, json: Option<&str>| assert_eq!(json_of(text).as_deref(), json, "{text}");
+        check(
+            "{method: eagle3, num_speculative_tokens: 0}",
+            Some(r#"{"method": "eagle3", "num_speculative_tokens": 0}"#),
+        );
+        check("{a:'b c',d:[1,x],e:{f:true}}", Some(r#"{"a":"b c","d":[1,"x"],"e":{"f":true}}"#));
+        check(r#"{"method": "mtp"}"#, None);
+        check("plain", None);
+        check("{unclosed: [1}", None);
     }
 }

@@ -21,11 +21,13 @@ pub fn is_client(texts: &[&str]) -> bool {
         // Programs that start an engine were checked earlier.
         ["sglang.", "vllm.", "sglang_router.", "dynamo."].iter().any(|package| module.starts_with(package))
     };
+    // A package of adapters may name the engine last: `smg_grpc_servicer.tokenspeed`.
+    let adapts = |module: &str| module.rsplit('.').next().is_some_and(|last| programs::has(last, ProgramRole::Engine));
     let subcommands = texts.windows(2).any(|pair| {
         matches!(pair, [program, "bench" | "chat" | "complete" | "collect-env"] if program.ends_with("vllm"))
             || matches!(pair, [program, "generate" | "version"] if program.ends_with("sglang"))
     });
-    named || subcommands || modules.into_iter().any(|module| of_engine(module) || is(module))
+    named || subcommands || modules.into_iter().any(|module| of_engine(module) || is(module) || adapts(module))
 }
 
 /// Whether the words before the flags can be a program that passes its flags on to an engine.
@@ -64,6 +66,7 @@ mod tests {
             "trtllm-serve m --speculative_config x",
             "python -m fastdeploy.entrypoints.openai.api_server --speculative-config x",
             "sglang generate --model-path black-forest-labs/FLUX.1-dev",
+            "python3 -m smg_grpc_servicer.tokenspeed --model m --speculative-algorithm MTP",
         ] {
             assert!(is_client(&line.split(' ').collect::<Vec<_>>()), "{line}");
         }

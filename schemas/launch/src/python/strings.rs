@@ -139,10 +139,11 @@ pub fn json<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>, depth: u
     }
 }
 
-/// Whether a call is `dict(…)`.
+/// Whether a call is `dict(…)`, or of vLLM's class for the same keys: `SpeculativeConfig(…)`.
 pub fn is_dict(text: &str, call: Node<'_>) -> bool {
-    let function = call.child_by_field_name("function");
-    call.kind() == "call" && function.is_some_and(|name| text.get(name.byte_range()) == Some("dict"))
+    let function = call.child_by_field_name("function").and_then(|name| text.get(name.byte_range()));
+    let is_own = |name: &str| name == "dict" || name.rsplit('.').next() == Some("SpeculativeConfig");
+    call.kind() == "call" && function.is_some_and(is_own)
 }
 
 fn string_parts<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>, depth: usize) -> Vec<StringPart> {

@@ -1,35 +1,47 @@
 //! The attention backend and the size of a KV page.
 
+use std::sync::OnceLock;
+
 use schemas::{flags::Key, model::ModelConfig, version::EngineVersion};
 
 use super::{Decided, Given, Origin, Resolved};
 
 const SOURCE: &str = "sglang get_default_attn_backend";
 
-const V0_4_10: EngineVersion = EngineVersion::new(0, 4, 10);
-const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
+const V0_5_1: EngineVersion = EngineVersion::new(0, 5, 1);
 /// From here on the backend is chosen before the tree shape, so that an automatic topk does not
 /// count.
 const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
-/// From here on any architecture may get fa3 on Hopper.
-const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
 
-/// Architectures that get fa3 on Hopper before 0.5.9, each with the first version that has it in
-/// the list (`utils.py`, `is_fa3_default_architecture`).
-const FA3_ARCHITECTURES: &[(&str, EngineVersion)] = &[
-    ("Gemma2ForCausalLM", EngineVersion::new(0, 0, 0)),
-    ("Gemma3ForConditionalGeneration", EngineVersion::new(0, 0, 0)),
-    ("Glm4MoeForCausalLM", V0_4_10),
-    ("Glm4vMoeForConditionalGeneration", V0_5_2),
-    ("Llama4ForConditionalGeneration", EngineVersion::new(0, 0, 0)),
-    ("LlamaForCausalLM", EngineVersion::new(0, 0, 0)),
-    ("Olmo2ForCausalLM", V0_5_6),
-    ("Qwen2ForCausalLM", EngineVersion::new(0, 0, 0)),
-    ("Qwen3ForCausalLM", EngineVersion::new(0, 0, 0)),
-    ("Qwen3MoeForCausalLM", EngineVersion::new(0, 0, 0)),
-    ("Step3VLForConditionalGeneration", V0_5_2),
-];
+/// What SGLang chooses by itself, for which class or except with which flag, and in which versions:
+/// generated from wheels by `scripts/read_attention.py`. A version that was not read counts as the
+/// one read before it.
+struct Choice {
+    chosen: &'static str,
+    of: &'static str,
+    since: EngineVersion,
+    until: Option<EngineVersion>,
+}
+
+fn choices() -> &'static [Choice] {
+    static TABLE: OnceLock<Vec<Choice>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let row = |line: &'static str| {
+            let mut columns = line.split('\t');
+            let (chosen, of, since) = (columns.next()?, columns.next()?, columns.next()?.parse().ok()?);
+            Some(Choice { chosen, of, since, until: columns.next()?.parse().ok() })
+        };
+        include_str!("fa3_classes.tsv").lines().filter_map(row).collect()
+    })
+}
+
+/// Whether a version chooses this for this class, or except with this flag.
+fn chooses(chosen: &str, of: &str, version: EngineVersion) -> bool {
+    let is_row = |row: &&Choice| row.chosen == chosen && (row.of == of || row.of == "*");
+    let holds = |row: &Choice| row.since <= version && row.until.is_none_or(|until| version < until);
+    choices().iter().filter(is_row).any(holds)
+}
 
 /// Architectures with DeepSeek's sparse attention, which has its own backend and pages of 64
 /// tokens.
@@ -120,7 +132,7 @@ pub(super) fn backend(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<
         let name = if given.version >= V0_5_15 { "dsa" } else { "nsa" };
         return default(name, "the model's attention is sparse");
     }
-    if class == "GptOssForCausalLM" && given.version >= V0_5_2 {
+    if class == "GptOssForCausalLM" && given.version >= V0_5_1 {
         return match generation {
             Generation::Hopper => default("fa3", "for gpt-oss"),
             Generation::Blackwell => default("trtllm_mha", "for gpt-oss"),
@@ -130,23 +142,25 @@ pub(super) fn backend(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<
     if OWN_RULES.iter().any(|known| class.starts_with(known)) && given.version >= V0_5_6 {
         return None;
     }
+    let is_without_fa3 =
+        launch.has(Key::EnableHierarchicalCache) && chooses("fa3-not-by", "enable-hierarchical-cache", given.version);
     if uses_mla(config) {
         return match generation {
-            Generation::Hopper => default("fa3", "for latent attention"),
+            Generation::Hopper if !is_without_fa3 => default("fa3", "for latent attention"),
             Generation::Blackwell => default("flashinfer", "for latent attention"),
-            Generation::Older => default("triton", "for latent attention"),
+            Generation::Hopper | Generation::Older => default("triton", "for latent attention"),
         };
     }
     let topk = topk_at_choice(given, resolved)?;
     let page = launch.count(Key::PageSize).map(|page| page.value);
     let chain = topk.is_none_or(|topk| topk == 1 && page.is_none_or(|page| page == 1));
-    let listed = FA3_ARCHITECTURES.iter().any(|(name, since)| *name == class && *since <= given.version);
-    if generation == Generation::Hopper && chain && (listed || given.version >= V0_5_9) {
+    let listed = chooses("fa3", class, given.version) && !is_without_fa3;
+    if generation == Generation::Hopper && chain && listed {
         return default("fa3", "for a chain or no speculation");
     }
     // A topk that the engine itself derives is set only after it has chosen the backend.
     let explicit = !resolved.speculative || topk.is_some();
-    if generation == Generation::Blackwell && chain && explicit && given.version >= V0_5_9 {
+    if generation == Generation::Blackwell && chain && explicit && chooses("trtllm_mha", class, given.version) {
         return default("trtllm_mha", "for an explicit chain or no speculation");
     }
     if chain {
@@ -229,4 +243,39 @@ fn snapped(present: Option<Decided<usize>>, fallback: usize, allowed: &[usize], 
 
 fn list(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_table_is_read() {
+        let rows = include_str!("fa3_classes.tsv").lines().filter(|line| !line.starts_with('#'));
+        assert_eq!(choices().len(), rows.clone().count());
+        for line in rows {
+            let until = line.split('\t').nth(3).expect("four columns");
+            let read = choices().iter().filter(|row| line.contains(row.of) && line.contains(row.chosen));
+            assert!(read.into_iter().any(|row| row.until.is_none() == (until == "-")), "{line}");
+        }
+    }
+
+    #[test]
+    fn classes_get_fa3_in_the_versions_that_list_them() {
+        let check = |class: &str, version: &str, expected: bool| {
+            let version = version.parse().expect("a version");
+            assert_eq!(chooses("fa3", class, version), expected, "{class} {version}");
+        };
+        for (class, before, first) in [
+            ("Glm4MoeForCausalLM", "0.4.9.post4", "0.4.9.post5"),
+            ("Glm4vMoeForConditionalGeneration", "0.4.10.post2", "0.5.1"),
+            ("Olmo2ForCausalLM", "0.5.3.post3", "0.5.4"),
+            ("Qwen3VLForConditionalGeneration", "0.5.6", "0.5.6.post2"),
+            ("MixtralForCausalLM", "0.5.7", "0.5.8"),
+        ] {
+            check(class, before, false);
+            check(class, first, true);
+            check(class, "0.5.23", true);
+        }
+    }
 }

@@ -16,9 +16,19 @@ const V0_4_10: EngineVersion = EngineVersion::new(0, 4, 10);
 const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
 const V0_5_12: EngineVersion = EngineVersion::new(0, 5, 12);
 
-/// Whether the algorithm is given as `NONE`, which turns speculation off.
-pub(super) fn is_off(given: &Given<'_>) -> bool {
-    given.launch.text(Key::SpeculativeAlgorithm).is_some_and(|name| turns_off(name.value, given.version))
+/// Why nothing drafts, if so.
+pub(super) fn off(given: &Given<'_>) -> Option<&'static str> {
+    let launch = given.launch;
+    let name = launch.text(Key::SpeculativeAlgorithm);
+    if !launch.has(Key::SpeculativeAlgorithm) {
+        Some("no --speculative-algorithm")
+    } else if launch.captures_without_draft() {
+        Some("--enable-return-aux-hidden-states captures states without a draft")
+    } else if name.is_some_and(|name| turns_off(name.value, given.version)) {
+        Some("the algorithm is NONE")
+    } else {
+        None
+    }
 }
 
 /// Whether an algorithm's name turns speculation off in a version.
@@ -27,7 +37,7 @@ pub(crate) fn turns_off(name: &str, version: EngineVersion) -> bool {
 }
 
 pub(super) fn algorithm(given: &Given<'_>) -> Option<Decided<Algorithm>> {
-    let name = given.launch.text(Key::SpeculativeAlgorithm)?;
+    let name = given.launch.text(Key::SpeculativeAlgorithm).filter(|_| off(given).is_none())?;
     let (algorithm, alias) = parse_algorithm(name.value, given.version)?;
     let assistant = given
         .draft

@@ -100,6 +100,15 @@ fn algorithms_are_named_as_the_version_names_them() {
 }
 
 #[test]
+fn states_are_captured_without_a_draft() {
+    let flags =
+        "--speculative-algorithm DFLASH --enable-return-aux-hidden-states --return-aux-hidden-state-layer-ids 1 9";
+    let found = resolved(flags, "0.5.23", None, None);
+    assert_eq!((found.speculative, found.algorithm, found.num_draft_tokens), (false, None, None));
+    assert!(found.off.is_some_and(|why| why.contains("captures")));
+}
+
+#[test]
 fn running_requests_are_48_with_speculation() {
     let check = |flags: &str, target: Option<&ModelFacts>, expected: Option<usize>| {
         let found = resolved(flags, "0.5.23", target, None);
@@ -229,6 +238,13 @@ fn the_attention_backend_follows_model_topk_and_gpu() {
     check(llama, "", "0.4.7", None, Some("fa3"));
     check("MiMoForCausalLM", chain, "0.5.6", None, Some("flashinfer"));
     check("MiMoForCausalLM", chain, "0.5.9", None, Some("fa3"));
+    check("Glm4MoeForCausalLM", chain, "0.4.9.post6", None, Some("fa3"));
+    check("Qwen3VLForConditionalGeneration", chain, "0.5.7", None, Some("fa3"));
+    check("MixtralForCausalLM", chain, "0.5.8", None, Some("fa3"));
+    check("GptOssForCausalLM", chain, "0.5.1", None, Some("fa3"));
+    check(llama, &format!("{chain} --enable-hierarchical-cache"), "0.4.10", None, Some("flashinfer"));
+    check(llama, &format!("{chain} --enable-hierarchical-cache"), "0.5.1", None, Some("fa3"));
+    check(llama, chain, "0.5.7", Some(183_359), Some("trtllm_mha"));
     check(llama, chain, "0.5.23", Some(183_359), Some("trtllm_mha"));
     check(llama, auto, "0.5.23", Some(183_359), Some("flashinfer"));
     check(llama, chain, "0.5.23", Some(24_564), Some("flashinfer"));

@@ -72,8 +72,8 @@ impl Resolved {
         }
         let algorithm = self.algorithm.as_ref().map(|decided| (json!(decided.value.name()), decided.origin.clone()));
         let algorithm = algorithm.or_else(|| {
-            let reason = "no --speculative-algorithm".to_owned();
-            (!self.speculative).then(|| (json!("off"), Origin::Default { reason, source: "sglang server_args" }))
+            let off = self.off?;
+            Some((json!("off"), Origin::Default { reason: off.to_owned(), source: "sglang server_args" }))
         });
         let mut rows = vec![ViewRow { name: "speculative_algorithm", value: algorithm }];
         if self.speculative {

@@ -32,6 +32,7 @@ pub(super) mod sd193_known_crash;
 pub(super) mod sd194_known_corruption;
 pub(super) mod sd195_value_not_accepted;
 pub(super) mod sd203_block_target_unsupported;
+pub(super) mod sd205_config_refused;
 
 mod families;
 mod hooks;

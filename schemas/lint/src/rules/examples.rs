@@ -140,6 +140,21 @@ impl Example {
     }
 }
 
+/// The findings of all rules in a launch for a version, with the configs of its models (empty for
+/// a model of which nothing is known).
+pub(crate) fn found_in(text: &str, version: &str, target: &str, draft: &str) -> Vec<Diagnostic> {
+    let read = |name, json: &str| (!json.is_empty()).then(|| facts(name, &[], json));
+    let (target, draft) = (read("target", target), read("draft", draft));
+    let words = format!("bad version:{version}");
+    let example = Example::new(&words.split_whitespace().collect::<Vec<_>>(), text);
+    Example { target, draft, ..example }.findings()
+}
+
+/// Whether a rule finds something in a launch for a version.
+pub(crate) fn finds(code: &str, text: &str, version: &str) -> bool {
+    found_in(text, version, "", "").iter().any(|found| found.code == code)
+}
+
 fn facts(name: &str, words: &[&str], json: &str) -> ModelFacts {
     ModelFacts {
         name: name.to_owned(),

@@ -6,6 +6,8 @@
 //! no row that depends on them.
 
 mod condition;
+mod configs;
+mod key_condition;
 
 use std::sync::OnceLock;
 
@@ -17,6 +19,26 @@ use super::{
     platform::{Platform, platform_of},
 };
 use condition::{Condition, is_absent};
+pub(super) use configs::refused_configs;
+use key_condition::KeyCondition;
+
+/// Whether a version has a condition: from the first on with it (from the oldest that was read, if
+/// it is omitted), up to the first one without it.
+fn is_between(since: Option<&str>, until: Option<&str>, version: EngineVersion) -> bool {
+    let edge = |text: Option<&str>| text.and_then(|text| text.parse::<EngineVersion>().ok());
+    edge(since).is_none_or(|since| since <= version) && edge(until).is_none_or(|until| version < until)
+}
+
+/// Whether both are versions, in order.
+#[cfg(test)]
+fn are_edges(since: Option<&str>, until: Option<&str>) -> bool {
+    let edge = |text: Option<&str>| text.map(str::parse::<EngineVersion>);
+    match (edge(since), edge(until)) {
+        (Some(Err(_)), _) | (_, Some(Err(_))) => false,
+        (Some(Ok(since)), Some(Ok(until))) => since < until,
+        _ => true,
+    }
+}
 
 /// A row of the table.
 #[derive(Debug, Deserialize)]
@@ -31,6 +53,11 @@ struct Refusal {
     until: Option<String>,
     /// What must hold together. The finding is at the first flag that is given.
     when: Vec<Condition>,
+    /// What must hold of keys of vLLM's speculative configuration.
+    #[serde(default)]
+    keys: Vec<KeyCondition>,
+    /// The runner of vLLM that certainly runs.
+    runner: Option<String>,
     /// Flags that must be absent, since they change the meaning of the others.
     #[serde(default)]
     without: Vec<String>,
@@ -69,6 +96,17 @@ fn rows(engine: Engine) -> &'static [Refusal] {
     }
 }
 
+/// SGLang's algorithm or vLLM's method, if it is known.
+fn method_in_use(context: &Context<'_>) -> Option<String> {
+    match context.launch.engine {
+        Engine::Vllm => {
+            let config = context.launch.vllm_speculation()?;
+            context.vllm_method(&config).map(str::to_owned)
+        }
+        _ => context.algorithm().map(|algorithm| algorithm.name().to_owned()),
+    }
+}
+
 /// The rows that a launch matches.
 pub(super) fn refused(context: &Context<'_>) -> Vec<Finding> {
     let engine = context.launch.engine;
@@ -77,7 +115,8 @@ pub(super) fn refused(context: &Context<'_>) -> Vec<Finding> {
 
 impl Refusal {
     fn look(&self, context: &Context<'_>) -> Option<Finding> {
-        if !self.is_in(context.version()) || !self.drafts(context) {
+        let is_in = is_between(self.since.as_deref(), self.until.as_deref(), context.version());
+        if !is_in || !self.drafts(context) || !self.runs_in(context) {
             return None;
         }
         let platform = platform_of(context);
@@ -87,6 +126,10 @@ impl Refusal {
         let mut places: Vec<Span> = Vec::new();
         for condition in &self.when {
             places.extend(condition.holds(context)?);
+        }
+        let config = context.launch.vllm_speculation();
+        for condition in &self.keys {
+            places.push(condition.holds(config.as_ref()?)?);
         }
         let is_undisturbed = self.without.iter().all(|flag| is_absent(context, flag))
             && self.no_variables.iter().all(|name| context.launch.lacks_variable(name));
@@ -104,26 +147,22 @@ impl Refusal {
         Some(if self.doubtful { finding.at_most(Severity::Warning) } else { finding })
     }
 
-    fn is_in(&self, version: EngineVersion) -> bool {
-        let edge = |text: &Option<String>| text.as_deref().and_then(|text| text.parse::<EngineVersion>().ok());
-        edge(&self.since).is_none_or(|since| since <= version) && edge(&self.until).is_none_or(|until| version < until)
+    /// Whether vLLM certainly runs the runner that the row is about.
+    fn runs_in(&self, context: &Context<'_>) -> bool {
+        let runner = || context.resolved.vllm.as_ref()?.runner.as_ref();
+        self.runner.as_ref().is_none_or(|wanted| runner().is_some_and(|runner| runner.value == *wanted))
     }
 
     /// Whether the launch drafts as the row says. An unknown method matches no row that depends on
     /// it.
     fn drafts(&self, context: &Context<'_>) -> bool {
-        let (is_speculative, is_plain, method) = match context.launch.engine {
+        let method = method_in_use(context);
+        let (is_speculative, is_plain) = match context.launch.engine {
             Engine::Vllm => {
-                let config = context.launch.vllm_speculation();
-                let method = config.as_ref().and_then(|config| context.vllm_method(config)).map(str::to_owned);
                 let is_plain = !context.launch.has_vllm_speculation() && context.launch.is_complete();
-                (config.is_some(), is_plain, method)
+                (context.launch.vllm_speculation().is_some(), is_plain)
             }
-            _ => {
-                let is_plain = context.is_absent(schemas::flags::Key::SpeculativeAlgorithm);
-                let method = context.algorithm().map(|algorithm| algorithm.name().to_owned());
-                (context.resolved.speculative, is_plain, method)
-            }
+            _ => (context.resolved.speculative, context.is_absent(schemas::flags::Key::SpeculativeAlgorithm)),
         };
         let fits = match self.speculation {
             Some(true) => is_speculative,
@@ -160,12 +199,8 @@ mod tests {
             ids.sort_unstable();
             assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
             for row in rows {
-                let edges = [&row.since, &row.until].map(|edge| {
-                    edge.as_ref().map(|text| text.parse::<EngineVersion>().unwrap_or_else(|_| panic!("{}", row.id)))
-                });
-                if let [Some(since), Some(until)] = edges {
-                    assert!(since < until, "{}", row.id);
-                }
+                assert!(are_edges(row.since.as_deref(), row.until.as_deref()), "{}", row.id);
+                assert!(engine == Engine::Vllm || (row.keys.is_empty() && row.runner.is_none()), "{}", row.id);
                 let named = row.when.iter().flat_map(Condition::flags).chain(row.without.iter().map(String::as_str));
                 for flag in named {
                     assert!(known.spelling(flag).is_some(), "{}: {flag}", row.id);

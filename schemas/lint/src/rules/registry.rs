@@ -198,6 +198,7 @@ rules! {
     scheduler::sd202_flags_refused,
     algorithm::sd203_block_target_unsupported,
     scheduler::sd204_prefill_and_decode,
+    algorithm::sd205_config_refused,
     vllm::vl01_draft_vocabulary,
     vllm::vl02_num_speculative_tokens_missing,
     vllm::vl03_draft_context,
@@ -241,6 +242,7 @@ rules! {
     vllm::vl43_transfer_pair,
     vllm::vl44_graphs_of_a_full_batch,
     vllm::vl45_draft_read_as_class,
+    vllm::vl46_config_refused,
 }
 
 #[cfg(test)]

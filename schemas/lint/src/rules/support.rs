@@ -39,6 +39,17 @@ impl<'a> Context<'a> {
         self.resolved.version
     }
 
+    /// Whether the version has what a release was the first to have, or may have it: a build of a
+    /// day between two releases has parts of the next one, and of the one after it, whose branch
+    /// was cut later.
+    pub(super) fn may_have(&self, since: EngineVersion) -> bool {
+        let version = self.version();
+        let is_of_day = self.launch.version_of_day == Some(version) && !self.resolved.version_given;
+        let releases = self.launch.engine.registered().versions();
+        let is_between = |known: &&EngineVersion| known.post.is_none() && version < **known && **known <= since;
+        version >= since || (is_of_day && releases.iter().filter(is_between).count() <= 2)
+    }
+
     /// The algorithm that runs, if known.
     pub(super) fn algorithm(&self) -> Option<Algorithm> {
         self.resolved.algorithm.as_ref().map(|algorithm| algorithm.value)
@@ -136,6 +147,30 @@ impl<'a> Context<'a> {
         let value = self.launch.variable(variable)?;
         let on = ["1", "true", "yes", "y", "on"].iter().any(|on| value.value.eq_ignore_ascii_case(on));
         on.then_some(value.span)
+    }
+
+    /// For slime: the most requests that a rollout has in flight, of all engines together, if the
+    /// flags that bound them are in the text and nothing else sends requests.
+    pub(super) fn rollout_requests(&self) -> Option<usize> {
+        let launch = self.launch;
+        if launch.engine != Engine::Slime || !launch.is_complete() {
+            return None;
+        }
+        let argument = |name: &str| launch.arguments.iter().rfind(|argument| argument.flag.value == name);
+        let count = |name: &str| {
+            let argument = argument(name)?;
+            let value = argument.values.first()?.value.known()?.parse::<usize>().ok();
+            value.filter(|_| !argument.in_branch)
+        };
+        if ["--eval-interval", "--eval-prompt-data", "--eval-config"].iter().any(|name| argument(name).is_some()) {
+            return None;
+        }
+        let prompts = count("--rollout-batch-size")?;
+        let prompts = match argument("--over-sampling-batch-size") {
+            Some(_) => prompts.max(count("--over-sampling-batch-size")?),
+            None => prompts,
+        };
+        prompts.checked_mul(count("--n-samples-per-prompt")?)
     }
 
     /// The last argument of an SGLang flag without its own key.

@@ -52,7 +52,8 @@
 //! ## Versions
 //!
 //! SGLang's were read in 0.5.18 to 0.5.23, vLLM's in 0.28.0 and 0.33.0; a version between two that
-//! were read is not reported. DFlash2 in older versions of vLLM is a known crash (VL24).
+//! were read is not reported, nor is a build of a day (a nightly image) before the two releases that
+//! follow it. DFlash2 in older versions of vLLM is a known crash (VL24).
 //!
 //! ## Source
 //!
@@ -79,7 +80,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let (engine, version) = (context.launch.engine.reference(), context.version());
     let (variant, is_by_config) = DraftVariant::from_context(context)?;
     let message = match variant.runs_in(engine) {
-        Runs::Since(since) if version > since.last_without => return None,
+        Runs::Since(since) if version > since.last_without || context.may_have(since.first_with) => return None,
         Runs::Since(_) => format!("{engine} {version} does not run {} drafts yet", variant.name),
         Runs::Never => format!("no version of {engine} that was read runs {} drafts", variant.name),
     };

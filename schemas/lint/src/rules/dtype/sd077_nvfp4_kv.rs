@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--kv-cache-dtype nvfp4` with DFLASH or DSPARK, and with NGRAM whose breadth is above
-//! 1 (default: 10).
+//! Looks for `--kv-cache-dtype nvfp4` with another algorithm than EAGLE, EAGLE3 and NGRAM, and with
+//! NGRAM whose breadth is above 1 (default: 10).
 //!
 //! ## Why is this bad?
 //!
@@ -31,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! Read in 0.5.23.
+//! Since 0.5.21; read in 0.5.20 to 0.5.23.
 //!
 //! ## Source
 //!
@@ -54,11 +54,11 @@ const SM100_MEMORY: u64 = 160 * 1024;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let key = Key::KvCacheDtype;
-    let dtype = context.launch.text(key).filter(|dtype| dtype.value == "nvfp4" && context.version() >= V0_5_23)?;
+    let dtype = context.launch.text(key).filter(|dtype| dtype.value == "nvfp4" && context.version() >= V0_5_21)?;
     let algorithm = context.algorithm()?;
     let breadth = context.resolved.topk.as_ref().map(|breadth| breadth.value);
     let (message, help) = match algorithm {
-        Algorithm::Dflash | Algorithm::Dspark => (
+        Algorithm::Dflash | Algorithm::Dspark | Algorithm::Standalone | Algorithm::FrozenKvMtp | Algorithm::Uno => (
             format!("{} cannot read an NVFP4 KV cache", algorithm.name()),
             format!("write `{}`, or use another algorithm", context.line(key, "fp8_e4m3")),
         ),

@@ -6,7 +6,8 @@
 //!
 //! Compares the largest batch size with a CUDA graph (`--cuda-graph-bs`, `--cuda-graph-max-bs`, or
 //! the default of a GPU whose memory is known) with the number of requests that can run together on
-//! one worker. If that number is only the default and no expected concurrency exceeds the largest
+//! one worker. Nothing is reported of slime where all samples of a rollout fit
+//! (`--rollout-batch-size` × `--n-samples-per-prompt`, no evaluation). If that number is only the default and no expected concurrency exceeds the largest
 //! graph, or it is at most a tenth above the largest graph, the finding is information.
 //!
 //! ## Why is this bad?
@@ -83,6 +84,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let largest = captured.largest();
     // The default depends on the GPU's memory, which must then be known.
     if largest >= requests || (list.is_none() && limit.is_none() && context.gpu_memory.is_none()) {
+        return None;
+    }
+    // A rollout sends its samples and no more.
+    if context.rollout_requests().is_some_and(|requests| requests <= largest) {
         return None;
     }
     let place = list.or(limit).unwrap_or(context.launch.anchor);

@@ -5,7 +5,8 @@
 //! ## What it does
 //!
 //! Looks for a missing `--max-running-requests` if speculation is on. If the expected concurrency
-//! is known (`--expected-concurrency`, slime's `--sglang-server-concurrency`) and 48 or less,
+//! is known (`--expected-concurrency`, slime's `--sglang-server-concurrency`, or the samples of a
+//! rollout without evaluation: `--rollout-batch-size` × `--n-samples-per-prompt`) and 48 or less,
 //! nothing is reported; if it is not known, the finding is a warning for slime, which fills its
 //! engines, and else information. One GPU of less than 36 GiB or a DGX Spark serves few users, and
 //! is not reported. A text with several such launches is reported once.
@@ -91,7 +92,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let slime = context.launch.engine == Engine::Slime;
     let concurrency = context.launch.count(Key::ServerConcurrency).filter(|_| slime).map(|requests| requests.value);
     let expected = context.expected_concurrency.or(concurrency);
-    if expected.map_or_else(|| is_for_few(context), |expected| expected <= reset) {
+    let is_all = context.rollout_requests().is_some_and(|requests| requests <= reset);
+    if is_all || expected.map_or_else(|| is_for_few(context), |expected| expected <= reset) {
         return None;
     }
     let message = match expected {

@@ -58,6 +58,7 @@
 
 use launch::resolve::uses_mla;
 use schemas::{
+    algorithm::Algorithm,
     diagnostic::Severity,
     engines::Engine,
     flags::Key,
@@ -125,6 +126,11 @@ fn of_model(
 /// The parts that cannot be split, with the engine's message.
 fn misfits(context: &Context<'_>, draft: &ModelConfig, size: usize) -> Vec<(String, &'static str)> {
     let mut wrong = Vec::new();
+    let class = draft.architecture().unwrap_or_default();
+    if context.algorithm() == Some(Algorithm::Dflash) && class.starts_with("DFlash") {
+        let says = "AssertionError: DFlashAttention requires total_num_heads divisible by tp_size.";
+        return head_misfits(context, draft, size).into_iter().map(|(part, _)| (part, says)).collect();
+    }
     // MTP layers are split like the target's own layers.
     if !matches!(context.draft_kind(), Some(DraftKind::Eagle | DraftKind::Eagle3 | DraftKind::Standalone)) {
         return wrong;
@@ -160,4 +166,25 @@ fn head_misfits(context: &Context<'_>, model: &ModelConfig, size: usize) -> Vec<
         }
     }
     wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::examples::found_in;
+
+    #[test]
+    fn heads_of_block_drafts_are_split_too() {
+        let check = |size: usize, heads: usize, is_found: bool| {
+            let text = format!(
+                "sglang serve --model-path target --tp-size {size} --speculative-algorithm DFLASH \
+                 --speculative-draft-model-path draft"
+            );
+            let draft = format!(r#"{{"architectures": ["DFlashDraftModel"], "num_attention_heads": {heads}}}"#);
+            let found = found_in(&text, "0.5.23", "", &draft);
+            assert_eq!(found.iter().any(|found| found.code == "SD096"), is_found, "{size} {heads}");
+        };
+        check(4, 6, true);
+        check(4, 32, false);
+        check(1, 6, false);
+    }
 }

@@ -64,8 +64,8 @@
 //!
 //! ## Versions
 //!
-//! `no_buffer` as read in 0.5.23 (0.5.9 turns overlap off automatically); the interval in 0.5.9 and
-//! later.
+//! Pages and `trtllm_mha` under `no_buffer` since 0.5.14 (before, pages are set to 1), overlap since
+//! 0.5.17 as far as read (0.5.9 to 0.5.13 turn it off automatically); the interval in 0.5.9 and later.
 //!
 //! ## Source
 //!
@@ -101,7 +101,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 }
 
 fn no_buffer(context: &Context<'_>) -> Option<Finding> {
-    if context.version() < V0_5_23 {
+    if context.version() < V0_5_14 {
         return None;
     }
     let key = Key::MambaSchedulerStrategy;
@@ -120,6 +120,9 @@ fn no_buffer(context: &Context<'_>) -> Option<Finding> {
     if resolved.attention_backend.as_ref().is_some_and(|backend| backend.value == "trtllm_mha") {
         let says = "no_buffer do not support trtllm_mha attention backend.";
         return Some(finding("no_buffer does not run with trtllm_mha".into(), says));
+    }
+    if context.version() < V0_5_17 {
+        return None;
     }
     let says = "no_buffer do not support overlap schedule. Try to set disable_overlap_schedule=True.";
     let message = "no_buffer does not run with the overlap scheduler, which is on".to_owned();

@@ -30,11 +30,11 @@
 //!
 //! ## Versions
 //!
-//! Read in 0.5.23.
+//! Since 0.5.22; read in it, in 0.5.21 and in 0.5.23.
 //!
 //! ## Source
 //!
-//! The start-up checks of sglang 0.5.23.
+//! sglang `arg_groups/attention_hook.py`.
 
 use schemas::{diagnostic::Severity, flags::Key};
 
@@ -51,7 +51,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let ranks = context.launch.count(Key::DcpSize).filter(|ranks| ranks.value > 1)?;
     let device = context.launch.text(Key::Device).filter(|device| device.value == "xpu")?;
-    if !context.resolved.speculative || context.version() < V0_5_23 {
+    if !context.resolved.speculative || context.version() < V0_5_22 {
         return None;
     }
     let message = format!("speculation does not run over {} ranks of context parallelism on XPU", ranks.value);

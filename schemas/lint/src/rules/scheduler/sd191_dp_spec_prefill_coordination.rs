@@ -5,7 +5,7 @@
 //! ## What it does
 //!
 //! Looks for `SGLANG_ENABLE_DP_SPEC_PREFILL_COORDINATION` in the launch's environment with an
-//! algorithm other than EAGLE, EAGLE3 and DSPARK, or with one MTP layer per step.
+//! algorithm other than EAGLE, EAGLE3 and (from 0.5.22 on) DSPARK, or with one MTP layer per step.
 //!
 //! ## Why is this bad?
 //!
@@ -31,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! The variable was added between 0.5.15.post1 and 0.5.23.
+//! The variable was added in 0.5.21; read in 0.5.20 to 0.5.23.
 //!
 //! ## Source
 //!
@@ -52,9 +52,16 @@ pub(in crate::rules) const RULE: Definition = Definition {
 const VARIABLE: &str = "SGLANG_ENABLE_DP_SPEC_PREFILL_COORDINATION";
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let variable = context.switched_on(VARIABLE).filter(|_| context.version() >= V0_5_23)?;
+    let variable = context.switched_on(VARIABLE).filter(|_| context.version() >= V0_5_21)?;
     let algorithm = context.algorithm()?;
+    let has_dspark = context.version() >= V0_5_22;
+    let says = if has_dspark {
+        "DP spec/prefill coordination requires single-layer EAGLE, EAGLE3 or DSPARK"
+    } else {
+        "DP spec/prefill coordination requires single-layer EAGLE or EAGLE3"
+    };
     let (who, key) = match algorithm {
+        Algorithm::Dspark if !has_dspark => (algorithm.name(), Key::SpeculativeAlgorithm),
         Algorithm::Eagle | Algorithm::Eagle3 | Algorithm::Dspark => {
             ("an MTP layer for each step", Some(Key::EnableMultiLayerEagle).filter(|key| context.launch.has(*key))?)
         }
@@ -63,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(variable, format!("ranks cannot coordinate prefill and speculation with {who}"), "not with this")
             .related(context.span(key), "this")
-            .sglang_says("DP spec/prefill coordination requires single-layer EAGLE, EAGLE3 or DSPARK")
+            .sglang_says(says)
             .by_version()
             .help(format!("take {VARIABLE} out of the environment")),
     )

@@ -31,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! The variable was added between 0.5.15.post1 and 0.5.23.
+//! The variable was added in 0.5.16; read in 0.5.15 to 0.5.23.
 //!
 //! ## Source
 //!
@@ -55,7 +55,7 @@ const MODES: [&str; 3] = ["static", "cap-accept", "compact"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let mode = context.launch.variable(VARIABLE)?;
-    if MODES.contains(&mode.value) || !context.resolved.speculative || context.version() < V0_5_23 {
+    if MODES.contains(&mode.value) || !context.resolved.speculative || context.version() < V0_5_16 {
         return None;
     }
     let shown = shortened(mode.value);

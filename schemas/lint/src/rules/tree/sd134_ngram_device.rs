@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.15 `ValueError: Ngram speculative decoding only supports CUDA device.`; in 0.5.23
+//! Up to 0.5.15 `ValueError: Ngram speculative decoding only supports CUDA device.`; from 0.5.21 on
 //! `Ngram speculative decoding only supports CUDA, CPU, or XPU devices.`
 //!
 //! ## Example
@@ -21,19 +21,23 @@
 //! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --device cpu
 //! ```
 //!
+//! ```launch bad version:0.5.20 also:SD108
+//! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --device xpu
+//! ```
+//!
 //! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --device npu
 //! ```
 //!
 //! ## Use instead
 //!
-//! ```launch good version:0.5.23
+//! ```launch good version:0.5.16
 //! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --device cpu
 //! ```
 //!
 //! ## Versions
 //!
-//! CPU and XPU were added between 0.5.15.post1 and 0.5.23.
+//! CPUs were added in 0.5.16, XPUs in 0.5.21; read in these versions and in those before them.
 //!
 //! ## Source
 //!
@@ -57,23 +61,42 @@ const OTHERS: [&str; 6] = ["cpu", "hpu", "mps", "musa", "npu", "xpu"];
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Ngram)?;
     let device = context.launch.text(Key::Device).filter(|device| OTHERS.contains(&device.value))?;
-    let edge = Edge::new(V0_5_15, V0_5_23);
     let version = context.version();
-    let later = matches!(device.value, "cpu" | "xpu");
-    let (severity, says) = match edge.side(version) {
-        Side::After if later => return None,
-        Side::Between if later => (Severity::Warning, "Ngram speculative decoding only supports CUDA device."),
-        Side::After => (Severity::Error, "Ngram speculative decoding only supports CUDA, CPU, or XPU devices."),
-        Side::Before | Side::Between => (Severity::Error, "Ngram speculative decoding only supports CUDA device."),
+    let (also, says): (&[&str], _) = if version >= V0_5_21 {
+        (&["cpu", "xpu"], "Ngram speculative decoding only supports CUDA, CPU, or XPU devices.")
+    } else if version >= V0_5_16 {
+        (&["cpu"], "Ngram speculative decoding only supports CUDA or CPU devices.")
+    } else {
+        (&[], "Ngram speculative decoding only supports CUDA device.")
     };
+    if also.contains(&device.value) {
+        return None;
+    }
     let message = format!("NGRAM does not run on {} in sglang {version}", device.value);
     Some(
         Finding::new(device.span, message, "not this device")
-            .at_most(severity)
             .related(context.span(Key::SpeculativeAlgorithm), "looks tokens up")
             .sglang_says(says)
-            .maybe_note(edge.doubt(version).filter(|_| later))
             .by_version()
             .help(format!("run it on CUDA, or take `{}` out", context.flag(Key::SpeculativeAlgorithm))),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::examples::finds;
+
+    #[test]
+    fn devices_are_refused_until_the_version_that_supports_them() {
+        for (device, version, is_refused) in [
+            ("cpu", "0.5.15.post1", true),
+            ("cpu", "0.5.16", false),
+            ("xpu", "0.5.20", true),
+            ("xpu", "0.5.21", false),
+            ("npu", "0.5.22", true),
+        ] {
+            let text = format!("sglang serve --model-path m --speculative-algorithm NGRAM --device {device}");
+            assert_eq!(finds("SD134", &text, version), is_refused, "{device} {version}");
+        }
+    }
 }

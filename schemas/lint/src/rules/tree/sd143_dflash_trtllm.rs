@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks at the draft's attention backend under DFLASH, its own or the target's. In 0.5.23
-//! `trtllm_mha` supports drafts whose layers all have a sliding window, and causal drafts
+//! Looks at the draft's attention backend under DFLASH, its own or the target's. From 0.5.17
+//! on `trtllm_mha` supports drafts whose layers all have a sliding window, and causal drafts
 //! (`is_causal`); earlier versions support none.
 //!
 //! ## Why is this bad?
@@ -47,7 +47,7 @@
 //!
 //! ## Versions
 //!
-//! 0.5.15 and later; the exceptions were added between 0.5.15.post1 and 0.5.23.
+//! 0.5.15 and later; the exceptions were added in 0.5.17. Read in 0.5.15 to 0.5.23.
 //!
 //! ## Source
 //!
@@ -75,17 +75,16 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         false => context.resolved.attention_backend.as_ref()?.value.as_str(),
     };
     let version = context.version();
-    let edge = Edge::new(V0_5_15, V0_5_23);
-    if backend != BACKEND || version < V0_5_15 || (edge.side(version) != Side::Before && may_run(context.draft?)) {
+    let has_exceptions = version >= V0_5_17;
+    if backend != BACKEND || version < V0_5_15 || (has_exceptions && may_run(context.draft?)) {
         return None;
     }
     let key = if context.launch.has(own) { own } else { Key::AttentionBackend };
-    let instead = if edge.side(version) == Side::Before { "flashinfer" } else { "fa4" };
+    let instead = if has_exceptions { "fa4" } else { "flashinfer" };
     let message = format!("the draft does not run on {BACKEND}: it falls back to {instead}");
     Some(
         Finding::new(context.value_place(key), message, "not for this draft")
             .related(context.span(Key::SpeculativeDraftModelPath), "drafts blocks")
-            .maybe_note(edge.doubt(version))
             .on_facts("draft", context.draft)
             .by_version()
             .help(format!("{} `{}`, which is what runs", context.add_or_write(own), context.line(own, instead))),

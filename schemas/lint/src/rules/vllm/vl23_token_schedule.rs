@@ -19,8 +19,10 @@
 //! `Batch-size ranges must be non-overlapping and sorted.`,
 //! `The first batch-size range must start at 1 …` and others. Under data parallelism it warns and
 //! always drafts `num_speculative_tokens`. Numbers above `num_speculative_tokens` are clamped to
-//! it. `suffix`, `ngram_gpu`, `extract_hidden_states` and, up to 0.32, `medusa` assert that the
-//! number of a step is `num_speculative_tokens`.
+//! it. Up to 0.32 `suffix`, `ngram_gpu`, `extract_hidden_states` and `medusa` assert that the
+//! number of a step is `num_speculative_tokens`. From 0.33 on runner V1 drops the schedule of all
+//! methods but `ngram`, `eagle`, `eagle3`, `mtp`, `draft_model` and `dflash`, with a warning, and
+//! runner V2 cuts the drafts of every method.
 //!
 //! ## Example
 //!
@@ -33,6 +35,10 @@
 //! ```
 //!
 //! ```launch bad version:0.28.0
+//! vllm serve target --speculative-config '{"method": "suffix", "num_speculative_tokens": 8, "num_speculative_tokens_per_batch_size": [[1, 4, 8], [5, 64, 2]]}'
+//! ```
+//!
+//! ```launch bad version:0.33.0
 //! vllm serve target --speculative-config '{"method": "suffix", "num_speculative_tokens": 8, "num_speculative_tokens_per_batch_size": [[1, 4, 8], [5, 64, 2]]}'
 //! ```
 //!
@@ -64,6 +70,11 @@ pub(in crate::rules) const RULE: Definition = Definition {
     applies: Applies::Vllm,
     check: RuleCheck::One(check),
 };
+
+/// From here on a schedule that a method cannot follow is dropped.
+const DROPPED_SINCE: EngineVersion = EngineVersion::new(0, 33, 0);
+/// Methods whose schedule runner V1 follows from then on (`config/vllm.py`).
+const FOLLOWED_BY_V1: [&str; 6] = ["ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"];
 
 const KEY: &str = "num_speculative_tokens_per_batch_size";
 
@@ -169,8 +180,15 @@ fn not_followed(context: &Context<'_>) -> Option<ScheduleError> {
 /// A smaller number for a method whose proposer asserts that it is always the same.
 fn of_one_width(context: &Context<'_>, config: &VllmSpeculation, schedule: &Json) -> Option<ScheduleError> {
     let method = context.vllm_method(config)?;
-    let fixed = matches!(method, "suffix" | "ngram_gpu" | "extract_hidden_states")
-        || (method == "medusa" && context.version() < EngineVersion::new(0, 33, 0));
+    if context.version() >= DROPPED_SINCE {
+        let runner = context.resolved.vllm.as_ref()?.runner.as_ref()?;
+        return (!FOLLOWED_BY_V1.contains(&method) && runner.value == "V1").then(|| ScheduleError {
+            message: format!("under {method} runner V1 does not follow the schedule"),
+            says: Some("Dynamic speculative decoding is not supported with the speculative method on Model Runner V1"),
+            harm: Severity::Warning,
+        });
+    }
+    let fixed = matches!(method, "suffix" | "ngram_gpu" | "extract_hidden_states" | "medusa");
     let most = config.num_speculative_tokens?;
     let least = schedule.as_array()?.iter().filter_map(|entry| entry.get(2)?.as_i64()).min()?;
     (fixed && least < most).then(|| ScheduleError {
@@ -178,4 +196,31 @@ fn of_one_width(context: &Context<'_>, config: &VllmSpeculation, schedule: &Json
         says: Some("AssertionError: assert num_speculative_tokens == self.num_speculative_tokens"),
         harm: Severity::Error,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::diagnostic::Severity;
+
+    use crate::rules::examples::found_in;
+
+    /// What VL23 says of a falling schedule.
+    fn severity(method: &str, version: &str, before: &str) -> Option<Severity> {
+        let config = format!(
+            r#"{{"method": "{method}", "num_speculative_tokens": 8, "prompt_lookup_max": 4,
+            "num_speculative_tokens_per_batch_size": [[1, 8, 8], [9, 64, 2]]}}"#
+        );
+        let text = format!("{before}vllm serve target --speculative-config '{config}'");
+        found_in(&text, version, "", "").iter().find(|found| found.code == "VL23").map(|found| found.severity)
+    }
+
+    #[test]
+    fn a_schedule_that_is_dropped_ends_nothing() {
+        let v1 = "VLLM_USE_V2_MODEL_RUNNER=0 ";
+        assert_eq!(severity("suffix", "0.32.0", ""), Some(Severity::Error));
+        assert_eq!(severity("suffix", "0.33.0", ""), Some(Severity::Warning));
+        assert_eq!(severity("ngram_gpu", "0.32.0", ""), Some(Severity::Error));
+        assert_eq!(severity("ngram_gpu", "0.33.0", v1), Some(Severity::Warning));
+        assert_eq!(severity("ngram", "0.33.0", v1), None);
+    }
 }
