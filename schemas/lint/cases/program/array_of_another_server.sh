@@ -1,4 +1,4 @@
-# expect: nothing
+# expect: LT02 error
 # The array is for a server of another kind, whose flags look like those of SGLang.
 COMMON_ARGS=(
   --model Qwen/Qwen3-8B
