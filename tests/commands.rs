@@ -319,9 +319,12 @@ fn wrong_pairs_and_flags_are_named() {
     );
     let folder = tempfile::tempdir().expect("a folder");
     let ids = folder.path().join("ids.json");
-    for (content, words) in
-        [("[]", "no prompt"), ("[1, 2]", "list of token-id lists"), ("[[1, 4000000]]", "vocabulary"), ("[[]]", "empty")]
-    {
+    for (content, words) in [
+        ("[]", "no prompt"),
+        ("[1, 2]", "list of token-id lists"),
+        ("[[1, 4000000]]", "vocabulary"),
+        ("[[]]", "prompt 1 of 1 has no token"),
+    ] {
         fs::write(&ids, content).expect("a file");
         check(&["generate", "--model-path", TARGET, "--input-ids", text(&ids)], 2, &[words]);
     }
@@ -926,8 +929,8 @@ fn simulations_that_cannot_be_are_refused_before_the_work() {
     refused(&["--request-rate", "1e-300"], &["beyond the clock"]);
     for (content, words) in [
         ("", "no arrival time"),
-        ("0\n99999999999999999999\n", "line 2: expected seconds from 0 to"),
-        ("0\n-1\n", "line 2: expected seconds from 0 to"),
+        ("0\n99999999999999999999\n", "line 2: expected seconds, at least 0"),
+        ("0\n-1\n", "line 2: expected seconds, at least 0"),
         ("0\nsoon\n", "found \"soon\""),
         ("1\n0\n", "line 2: 0 s is before the last time"),
     ] {

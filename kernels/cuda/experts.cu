@@ -48,7 +48,8 @@ __device__ __forceinline__ void load_left(u32 (&a)[W_LEFT][4], const unsigned ch
 #define BLOCK_WARPS 8
 
 /// Blocks for few tiles, of up to NARROW_PAIRS pairs: -DNARROW_GATED and -DNARROW_DOWN are their
-/// warps with different outputs, shares of inputs and stages, as `NarrowBlock` of the host has them.
+/// warps with different outputs, shares of inputs and stages, as `NarrowBlock` of the host has
+/// them.
 #define NARROW_PAIRS 2
 constexpr int threads_of(int warps, int shares, int) { return warps * shares * WARP; }
 constexpr int GATED_THREADS = threads_of(NARROW_GATED), DOWN_THREADS = threads_of(NARROW_DOWN);

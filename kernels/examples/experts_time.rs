@@ -2,10 +2,10 @@
 //! compute them: the figures of `docs/notes/performance/experts.md`.
 //!
 //! `cargo run --release -p kernels --example experts_time [cuda:0 | emulator] [ROWS,…] [SHAPE,…]
-//! ['BLOCK …']`, with shapes such as `qwen3-30b-a3b`, `qwen3-235b-a22b/4` (a quarter of each expert,
-//! as one of four GPUs has it), with `:fp8` after the name for blocks in FP8, and `:products` or
-//! `:values` for FP8 whose rows are quantised too, to numbers or to values of them. Each row chooses
-//! among the experts at random and evenly. The emulator runs one small shape.
+//! ['BLOCK …']`, with shapes such as `qwen3-30b-a3b`, `qwen3-235b-a22b/4` (a quarter of each
+//! expert, as one of four GPUs has it), with `:fp8` after the name for blocks in FP8, and
+//! `:products` or `:values` for FP8 whose rows are quantised too, to numbers or to values of them.
+//! Each row chooses among the experts at random and evenly. The emulator runs one small shape.
 //!
 //! With BLOCKs, WARPS,SHARES,STAGES each, narrow kernels with such blocks are timed instead: all of
 //! them, those of gate and up alone, and those of down alone.

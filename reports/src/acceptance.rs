@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_told_apart_from_the_whole_tree() {
+    fn a_budget_differs_from_the_whole_tree() {
         let written = |shape: &str| {
             let one = ImportedAcceptance::from_counts(shape.parse().expect("a shape"), &[4, 6], false).expect("rounds");
             serde_json::to_value(one).expect("data")["row_budget"].clone()

@@ -119,13 +119,13 @@ fn read(workload: &Workload, folder: &Path, model: &ModelText) -> Result<ReadPro
 
 /// Why a request of a log is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LeftOut {
+enum UnusedRequest {
     OtherTarget,
     Unfit,
     UnknownTokens,
 }
 
-impl LeftOut {
+impl UnusedRequest {
     /// All, each with the words that follow a number of requests.
     const WORDS: [(Self, &str); 3] = [
         (
@@ -159,9 +159,9 @@ fn logged(
     let room = room.min(set.max_prompt_tokens.unwrap_or(usize::MAX));
     let known = |token: &u32| (*token as usize) < model.vocab_size;
     let unusable = |request: &LoggedRequest| match request {
-        _ if request.target != target => Some(LeftOut::OtherTarget),
-        _ if !(1..=room).contains(&request.prompt_ids.len()) => Some(LeftOut::Unfit),
-        _ if !request.prompt_ids.iter().chain(&request.output_ids).all(known) => Some(LeftOut::UnknownTokens),
+        _ if request.target != target => Some(UnusedRequest::OtherTarget),
+        _ if !(1..=room).contains(&request.prompt_ids.len()) => Some(UnusedRequest::Unfit),
+        _ if !request.prompt_ids.iter().chain(&request.output_ids).all(known) => Some(UnusedRequest::UnknownTokens),
         _ => None,
     };
     let mut left_out = Vec::new();
@@ -170,11 +170,11 @@ fn logged(
         left_out.extend(reason);
         reason.is_none()
     });
-    let counted = |(reason, words): (LeftOut, &str)| {
+    let counted = |(reason, words): (UnusedRequest, &str)| {
         let count = left_out.iter().filter(|one| **one == reason).count();
         (count > 0).then(|| format!("{count} {words}"))
     };
-    let counts: Vec<String> = LeftOut::WORDS.into_iter().filter_map(counted).collect();
+    let counts: Vec<String> = UnusedRequest::WORDS.into_iter().filter_map(counted).collect();
     let counts = (!counts.is_empty()).then(|| format!("requests that are left out: {}", counts.join("; ")));
     if let (true, Some(counts)) = (requests.is_empty(), &counts) {
         return Err(TrainingError::malformed(log, format!("no request in it can be used; {counts}")));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_without_effect_beside_a_log_are_refused() {
+    fn keys_without_effect_with_a_log_are_refused() {
         let lines: [(&str, &[u32], &[u32]); 1] = [("this", &[1], &[2])];
         for (keys, words) in [("turn = 'each'", "remove turn"), ("chat = true", "remove chat")] {
             let refused = check(&lines, keys).expect_err(keys);

@@ -179,9 +179,9 @@ pub fn rounds_behind(rounds_in_flight: usize) -> usize {
     rounds_in_flight.saturating_sub(1)
 }
 
-/// Simulates a workload. `round_ms(filling)` is the time in ms of a round of these requests in their
-/// graph, `prefill_ms(step)` the time in ms of a step that only prefills.
-/// Prompts are assumed to share no prefixes.
+/// Simulates a workload. `round_ms(filling)` is the time in ms of a round of these requests in
+/// their graph, `prefill_ms(step)` the time in ms of a step that only prefills. Prompts are assumed
+/// to share no prefixes.
 ///
 /// # Errors
 /// When the workload is empty or cannot run, a time is not a number of at least 0, or `round_ms`

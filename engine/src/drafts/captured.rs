@@ -68,8 +68,9 @@ pub fn check_features(config: &Config<'_>, name: &str, width: usize, layers: usi
         return Ok(());
     }
     Err(config.malformed(format!(
-        "{name}.weight takes {} features of width {width}, but config.json names {layers} layers (a list that it lacks \
-         counts as the default): name those that the head was trained with",
+        "{name}.weight takes {} features of width {width}, but config.json names {layers} layers (target_layer_ids in \
+         it or in its dflash_config or eagle_config; a list that it lacks counts as the default): name those that the \
+         head was trained with",
         inputs / width
     )))
 }

@@ -91,8 +91,8 @@ fn settings<'a>(config: &Config<'a>) -> Option<&'a Json> {
     settings.filter(|value| !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty()))
 }
 
-/// Whether compressed-tensors names no group of layers, so that weights are plain: the cache alone is
-/// quantised.
+/// Whether compressed-tensors names no group of layers, so that weights are plain: the cache alone
+/// is quantised.
 fn has_no_groups(settings: &Json) -> bool {
     let groups = settings.get("config_groups").and_then(Json::as_object);
     settings.get("format").and_then(Json::as_str) == Some("dense") && groups.is_none_or(Map::is_empty)

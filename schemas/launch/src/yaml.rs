@@ -115,8 +115,8 @@ fn is_run_by_shell(key: &str) -> bool {
 }
 
 /// Whether several lines are one command to the program that splits them into words: the first one
-/// starts an engine, the others are flags and their values, and no backslash says that a shell reads
-/// them.
+/// starts an engine, the others are flags and their values, and no backslash says that a shell
+/// reads them.
 fn is_one_command(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let Some(first) = lines.next() else { return false };

@@ -82,8 +82,8 @@ impl ModelConfig {
 }
 
 impl ModelFacts {
-    /// Whether it is a DSPARK head without a Markov head that proposes from its first row on: it has
-    /// the tensors of a DFLASH head, and is none.
+    /// Whether it is a DSPARK head without a Markov head that proposes from its first row on: it
+    /// has the tensors of a DFLASH head, and is none.
     pub fn is_anchor_first(&self) -> bool {
         self.is_plain_dspark() && self.config.block_of(true).anchored
     }

@@ -1,5 +1,5 @@
-//! The layers of the target whose stream a head reads, under the names that published heads have for
-//! them. The engine and the linter read the same.
+//! The layers of the target whose stream a head reads, under the names that published heads have
+//! for them. The engine and the linter read the same.
 
 use serde_json::Value as Json;
 

@@ -34,15 +34,15 @@ impl ModelConfig {
     }
 
     /// The longest sequence over which plain attention is what the model computes: that of
-    /// [`derived_context_length`](Self::derived_context_length), or the length from which on dual chunk
-    /// attention gives tokens other positions than their own.
+    /// [`derived_context_length`](Self::derived_context_length), or the length from which on dual
+    /// chunk attention gives tokens other positions than their own.
     pub fn plain_context_length(&self) -> usize {
         let derived = self.derived_context_length();
         self.dual_chunks().map_or(derived, |length| derived.min(length))
     }
 
-    /// The number of tokens up to which dual chunk attention (Qwen2.5-1M) is plain attention; `None`
-    /// without it.
+    /// The number of tokens up to which dual chunk attention (Qwen2.5-1M) is plain attention;
+    /// `None` without it.
     pub fn dual_chunks(&self) -> Option<usize> {
         let settings = self.other.get("dual_chunk_attention_config")?;
         let length = |name: &str| settings.get(name).and_then(serde_json::Value::as_u64);

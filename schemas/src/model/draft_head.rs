@@ -325,9 +325,9 @@ impl ModelConfig {
         class.ends_with("ForCausalLM").then_some(DraftKind::Standalone)
     }
 
-    /// Whether servers of SGLang and vLLM can run a head of this class with these settings, as far as
-    /// is known: neither has DeepSpec's class of EAGLE-3 heads, and SGLang requires the Markov head
-    /// of DSPARK.
+    /// Whether servers of SGLang and vLLM can run a head of this class with these settings, as far
+    /// as is known: neither has DeepSpec's class of EAGLE-3 heads, and SGLang requires the Markov
+    /// head of DSPARK.
     pub fn runs_in_servers(&self) -> bool {
         let without_markov = self.names_dspark() && self.has_markov_head() == Some(false);
         !without_markov && self.architecture() != Some(DEEPSPEC_EAGLE3)

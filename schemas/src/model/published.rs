@@ -19,7 +19,8 @@ pub struct Published {
     pub aliases: Vec<String>,
     /// For a draft, the ids of the target whose weights it was trained for, the usual one first.
     pub draft_for: Vec<String>,
-    /// Whether its weights are published in PyTorch's pickle format alone, which this engine refuses.
+    /// Whether its weights are published in PyTorch's pickle format alone, which this engine
+    /// refuses.
     pub pickle: bool,
     /// The series of models that it is part of: all of a series have one tokenizer and the same
     /// purpose, so that a small one can draft for a large one.

@@ -29,12 +29,12 @@ pub struct Workload {
     pub input_ids: Option<String>,
     /// Random tokens of random lengths.
     pub random: Option<RandomPrompts>,
-    /// A file of requests with arrival times, as BurstGPT's or Azure's CSV, or as JSONL: `arrival_s`
-    /// in seconds, `arrival_ms`, or `timestamp` (Mooncake's in ms, Bailian's in seconds, or a date),
-    /// `input_length` and `output_length` in tokens, or a
-    /// prompt in one of the forms above in place of `input_length`. Times count from the first
-    /// request. If only the length of a prompt is given, it consists of random tokens, so accept
-    /// lengths on it say nothing about text; shared prefixes (`hash_ids`) are not reproduced.
+    /// A file of requests with arrival times, as BurstGPT's or Azure's CSV, or as JSONL:
+    /// `arrival_s` in seconds, `arrival_ms`, or `timestamp` (Mooncake's in ms, Bailian's in
+    /// seconds, or a date), `input_length` and `output_length` in tokens, or a prompt in one of the
+    /// forms above in place of `input_length`. Times count from the first request. If only the
+    /// length of a prompt is given, it consists of random tokens, so accept lengths on it say
+    /// nothing about text; shared prefixes (`hash_ids`) are not reproduced.
     pub trace: Option<String>,
     /// Whether prompts are wrapped in the model's chat template. Default: conversations (`turns`,
     /// `conversations`, `messages`) are, if the model has a template, and plain prompts are not. No

@@ -363,7 +363,7 @@ impl Drafts {
 }
 
 /// How much more often than the one before it a draft may seem to be accepted, in accept lengths of
-/// so many decimals: two units of the last one, since three rounded lengths tell it. Lengths of
+/// that many decimals: two units of the last one, since three rounded lengths tell it. Lengths of
 /// separate measurements scatter by about 0.01 each.
 fn rounding(lengths: &[f64]) -> f64 {
     let decimals = |length: &f64| length.to_string().split_once('.').map_or(0, |(_, decimals)| decimals.len());

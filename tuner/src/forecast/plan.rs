@@ -617,7 +617,8 @@ mod tests {
         found
     }
 
-    /// Requests of one length, whose drafts only chance accepts, at arrivals that only chance decides.
+    /// Requests of one length, whose drafts only chance accepts, at arrivals that only chance
+    /// decides.
     #[test]
     fn equal_requests_differ_between_draws() {
         for sent in [SendPattern::Closed(8), SendPattern::Open { rate: 50.0, burst: 1 }] {

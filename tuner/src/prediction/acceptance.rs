@@ -340,12 +340,18 @@ mod tests {
         {"target": "a", "task": "y", "num_steps": 0, "topk": 0, "num_draft_tokens": 0, "accept_length": 1.0},
         {"target": "b", "task": "x", "num_steps": 3, "topk": 1, "num_draft_tokens": 4, "accept_length": 9.0}]}"#;
 
+    /// What every sweep has.
+    const WORKLOAD: &str = "[engine]\ndevice = 'cpu'\n[workload]\nprompts = 'p.jsonl'\nrequests = 4\noutput_length = 9\n[batch]\nsizes = [1]\n[space]\n\
+                            num_steps = [1]\ntopk = [1]\nnum_draft_tokens = [2]\n[search]\nstrategy = 'grid'\nrepeats = 3\n[objective]\nmetric = \
+                            'throughput'\n";
+
     /// Imports a table with these lines of `[models]` and `[models.acceptance]`.
     fn imported(table: &str, models: &str, filters: &str) -> Result<AcceptanceTable, String> {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("table.json"), table).expect("a table");
-        let text =
-            format!("[models]\nalgorithm = 'EAGLE3'\n{models}\n[models.acceptance]\nfile = 'table.json'\n{filters}\n");
+        let text = format!(
+            "[models]\nalgorithm = 'EAGLE3'\n{models}\n[models.acceptance]\nfile = 'table.json'\n{filters}\n{WORKLOAD}"
+        );
         let file =
             SweepFile::read(&Source::new("sweep.toml", text)).unwrap_or_else(|finding| panic!("{}", finding.message));
         import(folder.path(), &file.models).map(|table| table.expect("a table")).map_err(|error| error.to_string())

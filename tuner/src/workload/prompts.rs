@@ -438,9 +438,9 @@ mod tests {
     /// The form of slime, verl and TRL.
     #[test]
     fn a_prompt_may_be_a_list_of_messages() {
-        let asked =
+        let requested =
             r#"{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "label": "34"}"#;
-        check(asked, Ok(conversation(&[("system", "s"), ("user", "q")])));
+        check(requested, Ok(conversation(&[("system", "s"), ("user", "q")])));
         check(r#"{"prompt": []}"#, Ok(Some(Prompt::Silence)));
         check(r#"{"prompt": [{"content": "q"}]}"#, Err("the key `role` is missing"));
         check(r#"{"prompt": [{"role": "user", "content": "q"}, "p"]}"#, Err("expected a text in quotes, found a list"));

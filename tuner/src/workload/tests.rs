@@ -89,13 +89,13 @@ fn a_trace_of_azure_has_dates() {
 }
 
 #[test]
-fn the_pace_of_a_trace_is_told() {
+fn the_pace_of_a_trace_is_stated() {
     let engine = demo::engine(1);
     let content = "{\"arrival_s\": 7, \"input_length\": 4}\n{\"arrival_s\": 7.5, \"input_length\": 4}\n\
                    {\"arrival_s\": 10.21, \"input_length\": 4}";
-    let told = |lines: &str| load(&engine, content, lines).expect("a trace").recorded_span();
-    assert_eq!(told("trace = 'file'").as_deref(), Some("3 recorded requests arrive within 3.21 s, 0.623 per second"));
-    assert_eq!(told("trace = 'file'\nrequests = 1").as_deref(), Some("all 1 recorded requests arrive at once"));
+    let span = |lines: &str| load(&engine, content, lines).expect("a trace").recorded_span();
+    assert_eq!(span("trace = 'file'").as_deref(), Some("3 recorded requests arrive within 3.21 s, 0.623 per second"));
+    assert_eq!(span("trace = 'file'\nrequests = 1").as_deref(), Some("all 1 recorded requests arrive at once"));
     assert_eq!(super::significant(1950.4), "1950");
 }
 

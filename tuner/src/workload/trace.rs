@@ -154,8 +154,8 @@ fn lines<'a>(path: &Path, content: &'a str) -> Result<Vec<TraceLine<'a>>, EntryE
     Ok(lines)
 }
 
-/// The time of a line in seconds. A number under `timestamp` has the unit of the kind of trace which
-/// the other keys show; it is never guessed.
+/// The time of a line in seconds. A number under `timestamp` has the unit of the kind of trace
+/// which the other keys show; it is never guessed.
 fn arrival(fields: &TraceFields) -> Result<f64, String> {
     let timestamp = match (fields.timestamp, fields.arrival_s, fields.arrival_ms) {
         (Some(timestamp), None, None) => timestamp,

@@ -185,12 +185,10 @@ fn array(flags: &[String], max_running_requests: usize) -> String {
     format!("SGLANG_ARGS=(\n  {}\n  --sglang-max-running-requests {max_running_requests}\n)", flags.join("\n  "))
 }
 
-/// Lints an array of slime's flags for the version of SGLang that slime pins, as `export` does, with
-/// a draft if the user has to add one.
-///
-/// # Errors
-/// When the linter finds an error: SGLang would not start.
-fn check_flags(array: &str, needs_draft: bool) -> anyhow::Result<()> {
+/// Lints an array of slime's flags for the version of SGLang that slime pins, as `export` does,
+/// with a draft if the user has to add one. Images with another version are in use, so flags that
+/// it refuses are printed nevertheless.
+fn check_flags(array: &str, needs_draft: bool) {
     let draft = if needs_draft { "  --sglang-speculative-draft-model-path $DRAFT\n" } else { "" };
     let text = format!("{}{draft})\n", array.strip_suffix(')').unwrap_or(array));
     let exported = Exported { text, command: None, notes: Vec::new(), general: Vec::new(), version: SLIME_PIN };
@@ -200,9 +198,10 @@ fn check_flags(array: &str, needs_draft: bool) -> anyhow::Result<()> {
         terminal::lines(render(&findings, Format::Full, terminal::stderr_is_coloured()).trim_end());
     }
     if checked.has_errors() {
-        bail!("SGLang {SLIME_PIN}, which slime pins, would not run these flags, so they are not printed");
+        terminal::note(&format!(
+            "SGLang {SLIME_PIN}, which slime pins, would not run these flags: they need a newer one"
+        ));
     }
-    Ok(())
 }
 
 /// Prints flags for slime.
@@ -220,7 +219,7 @@ fn slime(arguments: &Arguments, name: &str, flags: &SlimeFlags) -> anyhow::Resul
     }
     let needs_draft = flags.needs_draft;
     let flags = array(&flags.flags, arguments.max_running_requests);
-    check_flags(&flags, needs_draft)?;
+    check_flags(&flags, needs_draft);
     if arguments.json {
         terminal::lines(&flags);
         return Ok(());

@@ -242,7 +242,7 @@ rules! {
     vllm::vl43_transfer_pair,
     vllm::vl44_graphs_of_a_full_batch,
     vllm::vl45_draft_read_as_class,
-    vllm::vl46_config_refused,
+    vllm::vl46_vllm_config_refused,
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub(super) mod vl42_verification_without_full_graph;
 pub(super) mod vl43_transfer_pair;
 pub(super) mod vl44_graphs_of_a_full_batch;
 pub(super) mod vl45_draft_read_as_class;
-pub(super) mod vl46_config_refused;
+pub(super) mod vl46_vllm_config_refused;
 
 mod eagle3_targets;
 

@@ -7,9 +7,9 @@
 //! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2,
 //! 2.5, 3, 3.5), written with a dot, a dash or nothing between the digits, and the size (8B, 14B;
 //! of gpt-oss too) where the draft's config is not known, and of published models with one config
-//! the training (DeepSeek V3, V3-0324 and V3.1, R1 and R1-0528, MiniMax M2 to M2.7): for heads of EAGLE, blocks (DFLASH,
-//! DSPARK) and Medusa in either engine. A draft of STANDALONE (`draft_model`) is a whole model and
-//! reads no hidden states: it may be of another generation.
+//! the training (DeepSeek V3, V3-0324 and V3.1, R1 and R1-0528, MiniMax M2 to M2.7): for heads of
+//! EAGLE, blocks (DFLASH, DSPARK) and Medusa in either engine. A draft of STANDALONE
+//! (`draft_model`) is a whole model and reads no hidden states: it may be of another generation.
 //!
 //! ## Why is this bad?
 //!

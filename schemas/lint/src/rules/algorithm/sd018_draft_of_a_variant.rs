@@ -52,8 +52,8 @@
 //! ## Versions
 //!
 //! SGLang's were read in 0.5.18 to 0.5.23, vLLM's in 0.28.0 and 0.33.0; a version between two that
-//! were read is not reported, nor is a build of a day (a nightly image) before the two releases that
-//! follow it. DFlash2 in older versions of vLLM is a known crash (VL24).
+//! were read is not reported, nor is a build of a day (a nightly image) before the two releases
+//! that follow it. DFlash2 in older versions of vLLM is a known crash (VL24).
 //!
 //! ## Source
 //!

@@ -7,9 +7,9 @@
 //! Compares the algorithm with the kind of the draft: a head that proposes a block runs as DFLASH
 //! or DSPARK only (and each of the two as itself), an EAGLE head runs as EAGLE or EAGLE3 only, and
 //! STANDALONE takes whole models. A DSPARK head without a Markov head (`markov_rank` 0) runs as
-//! neither: SGLang's DSPARK requires one, and DFLASH would shift every position (SD194). If nothing of
-//! the draft is known but its name, `DFlash`, `DSpark`
-//! and `EAGLE` in it count, and the finding is a warning.
+//! neither: SGLang's DSPARK requires one, and DFLASH would shift every position (SD194). If nothing
+//! of the draft is known but its name, `DFlash`, `DSpark` and `EAGLE` in it count, and the finding
+//! is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -51,7 +51,8 @@
 //!   --speculative-draft-model-path org/head
 //! ```
 //! ```draft
-//! {"architectures": ["Qwen3DSparkModel"], "hidden_size": 4096, "block_size": 7, "markov_rank": 0}
+//! {"architectures": ["Qwen3DSparkModel"], "hidden_size": 4096, "block_size": 7, "markov_rank": 0,
+//!  "mask_token_id": 151669}
 //! ```
 //!
 //! ```launch bad version:0.5.23

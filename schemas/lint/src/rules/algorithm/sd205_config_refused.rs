@@ -4,10 +4,10 @@
 //!
 //! ## What it does
 //!
-//! Looks the config.json up in a table of the conditions that SGLang checks when it loads a draft of
-//! blocks (DFLASH, DSPARK), a head of EAGLE-3, or a layer of the target's own: windows and kinds of
-//! layers, mask tokens, layers of the target, the parts of variants. What a config lacks is reported
-//! only if the file itself was read.
+//! Looks the config.json up in a table of the conditions that SGLang checks when it loads a draft
+//! of blocks (DFLASH, DSPARK), a head of EAGLE-3, or a layer of the target's own: windows and kinds
+//! of layers, mask tokens, layers of the target, the parts of variants. What a config lacks is
+//! reported only if the file itself was read.
 //!
 //! ## Why is this bad?
 //!
@@ -57,13 +57,13 @@
 //!
 //! ## Versions
 //!
-//! Those of each row, read in each version from 0.5.9 to 0.5.23, and in 0.5.1 to 0.5.8 in part. If the
-//! version is not stated, a condition that some versions lack is a warning.
+//! Those of each row, read in each version from 0.5.9 to 0.5.23, and in 0.5.1 to 0.5.8 in part. If
+//! the version is not stated, a condition that some versions lack is a warning.
 //!
 //! ## Source
 //!
-//! sglang `speculative/dflash_utils.py`, `speculative/dspark_components/`, `models/dflash.py` and the
-//! models' own files; the rows are in `schemas/lint/src/rules/refused/sglang_configs.json`.
+//! sglang `speculative/dflash_utils.py`, `speculative/dspark_components/`, `models/dflash.py` and
+//! the models' own files; the rows are in `schemas/lint/src/rules/refused/sglang_configs.json`.
 
 use schemas::diagnostic::Severity;
 

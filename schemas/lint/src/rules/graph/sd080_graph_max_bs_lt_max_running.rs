@@ -7,8 +7,9 @@
 //! Compares the largest batch size with a CUDA graph (`--cuda-graph-bs`, `--cuda-graph-max-bs`, or
 //! the default of a GPU whose memory is known) with the number of requests that can run together on
 //! one worker. Nothing is reported of slime where all samples of a rollout fit
-//! (`--rollout-batch-size` × `--n-samples-per-prompt`, no evaluation). If that number is only the default and no expected concurrency exceeds the largest
-//! graph, or it is at most a tenth above the largest graph, the finding is information.
+//! (`--rollout-batch-size` × `--n-samples-per-prompt`, no evaluation). If that number is only the
+//! default and no expected concurrency exceeds the largest graph, or it is at most a tenth above
+//! the largest graph, the finding is information.
 //!
 //! ## Why is this bad?
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for a list of layers in the draft's config.json that SGLang does not read, and that differs
-//! from the layers that it uses by default: `eagle_aux_hidden_state_layer_ids` next to
+//! Looks for a list of layers in the draft's config.json that SGLang does not read, and that
+//! differs from the layers that it uses by default: `eagle_aux_hidden_state_layer_ids` next to
 //! `eagle_config`, as vLLM's speculators write it, `target_layer_ids` of DeepSpec,
 //! `aux_hidden_states_layer_ids` of AngelSlim. A config that names no layers at all works for most
 //! published heads, and is not reported.
@@ -18,8 +18,8 @@
 //! ## What SGLang does
 //!
 //! It reads the ids in `eagle_config` only. Without them it captures on entry to layers 2, n/2 and
-//! n − 3 of n. If the list has another number of layers than three, the weights do not fit and start
-//! fails (SD052).
+//! n − 3 of n. If the list has another number of layers than three, the weights do not fit and
+//! start fails (SD052).
 //!
 //! ## Example
 //!

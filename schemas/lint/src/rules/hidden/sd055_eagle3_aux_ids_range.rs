@@ -6,8 +6,8 @@
 //!
 //! Compares the layers that the draft's config names with the target's number of layers:
 //! `eagle_config.eagle_aux_hidden_state_layer_ids`, and the lists that other libraries write in its
-//! place (`target_layer_ids`, `aux_hidden_states_layer_ids`, `eagle_aux_hidden_state_layer_ids` outside
-//! `eagle_config`).
+//! place (`target_layer_ids`, `aux_hidden_states_layer_ids`, `eagle_aux_hidden_state_layer_ids`
+//! outside `eagle_config`).
 //!
 //! ## Why is this bad?
 //!

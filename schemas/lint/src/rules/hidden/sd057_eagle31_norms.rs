@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `norm_before_fc`, `fc_norm` (or its older name `use_aux_norm`) and `norm_output` in the
-//! draft's config, in versions whose class of the head has no such norm, and for `fc_norm` and
+//! Looks for `norm_before_fc`, `fc_norm` (or its older name `use_aux_norm`) and `norm_output` in
+//! the draft's config, in versions whose class of the head has no such norm, and for `fc_norm` and
 //! `norm_output` within `eagle_config`, where they are not read.
 //!
 //! ## Why is this bad?
@@ -48,8 +48,8 @@
 //! ## Versions
 //!
 //! Heads of Llama's class have `fc_norm` and `norm_output` since 0.5.12 and `norm_before_fc` since
-//! 0.5.17; those of Kimi's class (`Eagle3DeepseekV2ForCausalLM`) have the first two since 0.5.13. Read in
-//! the wheels of these versions and of the ones before them.
+//! 0.5.17; those of Kimi's class (`Eagle3DeepseekV2ForCausalLM`) have the first two since 0.5.13.
+//! Read in the wheels of these versions and of the ones before them.
 //!
 //! ## Source
 //!

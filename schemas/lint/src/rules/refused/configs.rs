@@ -28,7 +28,7 @@ struct ConfigRefusal {
     /// SGLang's resolved algorithms, or vLLM's methods, any of them.
     methods: Vec<String>,
     /// Whose config it is.
-    of: Checkpoint,
+    of: ConfigOwner,
     /// What the class's name begins with, any of them; any class if omitted.
     #[serde(default)]
     classes: Vec<String>,
@@ -49,7 +49,7 @@ struct ConfigRefusal {
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-enum Checkpoint {
+enum ConfigOwner {
     Draft,
     Target,
 }
@@ -58,8 +58,8 @@ enum Checkpoint {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FieldCondition {
-    /// Names of the field, of which the first one that is present counts; a dot is before a field of
-    /// an object.
+    /// Names of the field, of which the first one that is present counts; a dot is before a field
+    /// of an object.
     fields: Vec<String>,
     is: FieldTest,
 }
@@ -115,8 +115,8 @@ impl ConfigRefusal {
     fn look(&self, context: &Context<'_>) -> Option<Finding> {
         let launch = context.launch;
         let facts = match self.of {
-            Checkpoint::Draft => context.draft.filter(|_| context.loads_draft()),
-            Checkpoint::Target => context.target,
+            ConfigOwner::Draft => context.draft.filter(|_| context.loads_draft()),
+            ConfigOwner::Target => context.target,
         }?;
         let class = facts.config.architecture();
         let is_class = |prefix: &String| class.is_some_and(|class| class.starts_with(prefix.as_str()));
@@ -131,12 +131,12 @@ impl ConfigRefusal {
             return None;
         }
         let (key, who) = match self.of {
-            Checkpoint::Draft => (Key::SpeculativeDraftModelPath, "draft"),
-            Checkpoint::Target => (Key::ModelPath, "target"),
+            ConfigOwner::Draft => (Key::SpeculativeDraftModelPath, "draft"),
+            ConfigOwner::Target => (Key::ModelPath, "target"),
         };
         let place = match self.of {
-            Checkpoint::Draft => launch.vllm_key_place("model"),
-            Checkpoint::Target => None,
+            ConfigOwner::Draft => launch.vllm_key_place("model"),
+            ConfigOwner::Target => None,
         };
         let value = self.when.first().and_then(|condition| condition.value(&facts.config));
         let shown = value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));

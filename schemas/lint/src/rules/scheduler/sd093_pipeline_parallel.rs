@@ -67,14 +67,14 @@ pub(in crate::rules) const RULE: Definition = Definition {
 };
 
 /// Why a launch over stages is refused, and what to change.
-struct Refusal {
+struct PipelineRefusal {
     says: &'static str,
     /// What does not run, other than stages themselves: its place, and its name in the message.
     with: Option<(Span, &'static str)>,
 }
 
-const fn stages(says: &'static str) -> Refusal {
-    Refusal { says, with: None }
+const fn stages(says: &'static str) -> PipelineRefusal {
+    PipelineRefusal { says, with: None }
 }
 
 const VARIABLE: &str = "SGLANG_ENABLE_PP_SPEC";
@@ -113,7 +113,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
 }
 
 /// What the versions up to 0.5.20 say. That one runs EAGLE on prefill engines of NPUs.
-fn refused_before(context: &Context<'_>) -> Option<Refusal> {
+fn refused_before(context: &Context<'_>) -> Option<PipelineRefusal> {
     let is_prefill = context.launch.text(Key::DisaggregationMode).is_some_and(|mode| mode.value == "prefill");
     let is_npu = platform_of(context) == Some(Platform::Ascend);
     if context.version() < V0_5_20 || !is_npu {
@@ -132,7 +132,7 @@ fn refused_before(context: &Context<'_>) -> Option<Refusal> {
 }
 
 /// What the versions from 0.5.21 on say, or nothing if the launch runs over stages.
-fn refused_over_stages(context: &Context<'_>) -> Option<Refusal> {
+fn refused_over_stages(context: &Context<'_>) -> Option<PipelineRefusal> {
     let launch = context.launch;
     let mode = launch.text(Key::DisaggregationMode).filter(|mode| mode.value != "null");
     let is_prefill = mode.is_some_and(|mode| mode.value == "prefill");
@@ -140,7 +140,7 @@ fn refused_over_stages(context: &Context<'_>) -> Option<Refusal> {
     let experimental = given.filter(|value| matches!(value.value, "1" | "true" | "True"));
     let may_be = experimental.is_some() || !launch.lacks_variable(VARIABLE);
     match (context.algorithm()?, experimental) {
-        (Algorithm::Dspark, Some(variable)) => Some(Refusal {
+        (Algorithm::Dspark, Some(variable)) => Some(PipelineRefusal {
             says: "SGLANG_ENABLE_PP_SPEC does not support DSPARK PD prefill",
             with: Some((variable.span, "this variable under DSPARK")),
         }),
@@ -155,7 +155,7 @@ fn refused_over_stages(context: &Context<'_>) -> Option<Refusal> {
 }
 
 /// What does not run with stages of an engine that does both prefill and decode.
-fn refused_on_one_engine(context: &Context<'_>) -> Option<Refusal> {
+fn refused_on_one_engine(context: &Context<'_>) -> Option<PipelineRefusal> {
     let launch = context.launch;
     let mode = launch.text(Key::DisaggregationMode).filter(|mode| mode.value != "null");
     let attention = if context.version() >= V0_5_22 {
@@ -182,7 +182,7 @@ fn refused_on_one_engine(context: &Context<'_>) -> Option<Refusal> {
         (attention_span, "data-parallel attention", attention),
     ];
     let found = refused.into_iter().find_map(|(place, what, says)| Some((place?, what, says)));
-    found.map(|(place, what, says)| Refusal { says, with: Some((place, what)) })
+    found.map(|(place, what, says)| PipelineRefusal { says, with: Some((place, what)) })
 }
 
 #[cfg(test)]

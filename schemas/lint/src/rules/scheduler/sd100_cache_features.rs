@@ -61,14 +61,15 @@
 //! ## Versions
 //!
 //! The weight cache and the hierarchical cache over ranks since 0.5.17, the unified pool since
-//! 0.5.18, LMCache since 0.5.21, watermarks since 0.5.22; read in each version from 0.5.15 to 0.5.23.
-//! Before, CUDA graphs, the hierarchical cache and speculation together crashed some versions
-//! (#19177).
+//! 0.5.18, LMCache since 0.5.21, watermarks since 0.5.22; read in each version from 0.5.15 to
+//! 0.5.23. Before, CUDA graphs, the hierarchical cache and speculation together crashed some
+//! versions (#19177).
 //!
 //! ## Source
 //!
 //! sglang `arg_groups/hicache_hook.py`, `arg_groups/kv_cache_hook.py`,
-//! `arg_groups/model_path_hook.py`, `arg_groups/validation_hook.py`; before 0.5.19 `server_args.py`.
+//! `arg_groups/model_path_hook.py`, `arg_groups/validation_hook.py`; before 0.5.19
+//! `server_args.py`.
 
 use launch::Argument;
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, version::EngineVersion};

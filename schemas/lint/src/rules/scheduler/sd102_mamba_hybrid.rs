@@ -64,8 +64,10 @@
 //!
 //! ## Versions
 //!
-//! Pages and `trtllm_mha` under `no_buffer` since 0.5.14 (before, pages are set to 1), overlap since
-//! 0.5.17 as far as read (0.5.9 to 0.5.13 turn it off automatically); the interval in 0.5.9 and later.
+//! Pages and `trtllm_mha` under `no_buffer` since 0.5.14 (before, pages are set to 1), overlap
+//! since
+//! 0.5.17 as far as read (0.5.9 to 0.5.13 turn it off automatically); the interval in 0.5.9 and
+//! later.
 //!
 //! ## Source
 //!

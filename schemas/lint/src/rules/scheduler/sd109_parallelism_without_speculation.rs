@@ -5,8 +5,9 @@
 //! ## What it does
 //!
 //! Looks for `--dwdp-size` above 1, `--enable-layernorm-sp` and, on prefill engines,
-//! `--enable-kv-cache-sharding` with speculation that they do not run with (elsewhere the sharding is
-//! refused anyway: SD202). Elastic expert parallelism is restricted only while it grows, and is not checked.
+//! `--enable-kv-cache-sharding` with speculation that they do not run with (elsewhere the sharding
+//! is refused anyway: SD202). Elastic expert parallelism is restricted only while it grows, and is
+//! not checked.
 //!
 //! ## Why is this bad?
 //!

@@ -151,10 +151,6 @@ fn what_is_filled_in_first_is_not_known() {
     );
     none(".env", "ARGS=\"--tensor-parallel-size 2 --speculative-config '{\\\"method\\\":\\\"ngram\\\"}'\"\n");
     none(
-        "run.sh",
-        "python -m verl.trainer.main_ppo actor_rollout_ref.rollout.name=vllm +actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config=\"{method:ngram}\"\n",
-    );
-    none(
         "sweep.json",
         "{\"vllm\": {\"tensor-parallel-size\": 2, \"speculative-config\": {\"method\": \"ngram\", \"num_speculative_tokens\": [1, 2]}}}",
     );

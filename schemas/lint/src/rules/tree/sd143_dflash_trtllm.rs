@@ -31,7 +31,7 @@
 //! ```
 //! ```draft
 //! {"architectures": ["DFlashDraftModel"], "torch_dtype": "bfloat16", "num_hidden_layers": 2,
-//!  "layer_types": ["sliding_attention", "full_attention"]}
+//!  "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 2048}
 //! ```
 //!
 //! ## Use instead
@@ -42,7 +42,7 @@
 //! ```
 //! ```draft
 //! {"architectures": ["DFlashDraftModel"], "torch_dtype": "bfloat16", "num_hidden_layers": 2,
-//!  "layer_types": ["sliding_attention", "sliding_attention"]}
+//!  "layer_types": ["sliding_attention", "sliding_attention"], "sliding_window": 2048}
 //! ```
 //!
 //! ## Versions

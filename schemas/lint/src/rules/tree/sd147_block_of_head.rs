@@ -34,7 +34,8 @@
 //!   --attention-backend fa3 --speculative-num-draft-tokens 7
 //! ```
 //! ```draft
-//! {"architectures": ["DSparkDraftModel"], "torch_dtype": "bfloat16", "block_size": 7}
+//! {"architectures": ["DSparkDraftModel"], "torch_dtype": "bfloat16", "block_size": 7, "markov_rank": 256,
+//!  "markov_head_type": "vanilla", "mask_token_id": 151669}
 //! ```
 //!
 //! ## Use instead
@@ -44,7 +45,8 @@
 //!   --attention-backend fa3 --speculative-num-draft-tokens 8
 //! ```
 //! ```draft
-//! {"architectures": ["DSparkDraftModel"], "torch_dtype": "bfloat16", "block_size": 7}
+//! {"architectures": ["DSparkDraftModel"], "torch_dtype": "bfloat16", "block_size": 7, "markov_rank": 256,
+//!  "markov_head_type": "vanilla", "mask_token_id": 151669}
 //! ```
 //!
 //! ## Versions

@@ -5,8 +5,8 @@
 //! ## What it does
 //!
 //! Looks the config.json up in a table of the conditions that vLLM checks when it loads a draft of
-//! blocks: windows of its layers, and how it was trained. What a config lacks is reported only if the
-//! file itself was read.
+//! blocks: windows of its layers, and how it was trained. What a config lacks is reported only if
+//! the file itself was read.
 //!
 //! ## Why is this bad?
 //!
@@ -42,8 +42,8 @@
 //!
 //! ## Source
 //!
-//! vLLM `model_executor/models/qwen3_dflash.py`, `v1/worker/gpu/spec_decode/dflash/speculator.py`; the
-//! rows are in `schemas/lint/src/rules/refused/vllm_configs.json`.
+//! vLLM `model_executor/models/qwen3_dflash.py`, `v1/worker/gpu/spec_decode/dflash/speculator.py`;
+//! the rows are in `schemas/lint/src/rules/refused/vllm_configs.json`.
 
 use schemas::diagnostic::Severity;
 
