@@ -38,6 +38,8 @@ mod text_drafts;
 mod token;
 mod tree;
 mod verify_plan;
+#[cfg(test)]
+mod warnings;
 mod weights;
 
 /// The engine's name and version in fingerprints: results of different versions are not compared.

@@ -226,8 +226,11 @@ mod tests {
 
     use super::*;
 
+    /// The tokens of a prompt, and whether its answer is reused.
+    type UsedPrompt = (Vec<u32>, bool);
+
     /// Reads a log with these requests: target, prompt and answer.
-    fn check(lines: &[(&str, &[u32], &[u32])], keys: &str) -> Result<(Vec<(Vec<u32>, bool)>, Vec<String>), String> {
+    fn check(lines: &[(&str, &[u32], &[u32])], keys: &str) -> Result<(Vec<UsedPrompt>, Vec<String>), String> {
         let folder = tempfile::tempdir().expect("a folder");
         let line = |(target, prompt, answer): &(&str, &[u32], &[u32])| {
             serde_json::json!({

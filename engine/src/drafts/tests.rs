@@ -1,5 +1,4 @@
 mod strict;
-mod warnings;
 
 use safetensors::Dtype;
 use serde_json::{Value, json};

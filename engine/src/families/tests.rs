@@ -2,15 +2,12 @@ use kernels::reference::RopeScaling;
 use safetensors::Dtype;
 use serde_json::{Value, json};
 
-use self::warnings::warned;
 use super::*;
 use crate::{
     checkpoint::Changed,
     spec::{AttentionSpec, RopeSpec},
+    warnings::warned,
 };
-
-#[path = "../drafts/tests/warnings.rs"]
-mod warnings;
 
 fn family_of(name: &str) -> Changed {
     Changed::of(&format!("tests/data/families/{name}"))

@@ -3,7 +3,8 @@
 use safetensors::Dtype;
 use serde_json::{Value, json};
 
-use super::{super::*, QWEN3_5, TINY, block, check_refused, head, recurrent, warnings::warned};
+use super::{super::*, QWEN3_5, TINY, block, check_refused, head, recurrent};
+use crate::warnings::warned;
 use crate::{checkpoint::Changed, families::read_target, spec::Features};
 
 const EAGLE2: &str = "models/tiny/eagle2";

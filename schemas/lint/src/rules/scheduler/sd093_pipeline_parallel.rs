@@ -165,8 +165,7 @@ fn refused_on_one_engine(context: &Context<'_>) -> Option<PipelineRefusal> {
     };
     let size = launch.sglang_argument("attn-dp-size");
     let is_several = |word: &str| word.parse::<usize>().is_ok_and(|size| size > 1);
-    let size = size
-        .filter(|size| size.values.first().and_then(|word| word.value.known()).is_some_and(|word| is_several(word)));
+    let size = size.filter(|size| size.values.first().and_then(|word| word.value.known()).is_some_and(is_several));
     let attention_span = size.map(|size| size.span).or_else(|| context.span(Key::EnableDpAttention));
     let refused = [
         (

@@ -84,12 +84,15 @@ pub(in crate::rules) const RULE: Definition = Definition {
     check: RuleCheck::Several(check),
 };
 
+/// Whether a launch has a feature that drafts cannot follow.
+type FeatureCheck = fn(&Context<'_>) -> Option<Finding>;
+
 fn check(context: &Context<'_>) -> Vec<Finding> {
     if !context.resolved.speculative {
         return Vec::new();
     }
     // Each with the first version that checks it.
-    let features: [(EngineVersion, fn(&Context<'_>) -> Option<Finding>); 5] =
+    let features: [(EngineVersion, FeatureCheck); 5] =
         [(V0_5_17, weights), (V0_5_17, hierarchical), (V0_5_18, unified), (V0_5_21, lmcache), (V0_5_22, watermark)];
     let checked = features.into_iter().filter(|(since, _)| context.version() >= *since);
     checked.filter_map(|(_, check)| check(context)).collect()
