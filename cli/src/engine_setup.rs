@@ -6,7 +6,13 @@ use anyhow::bail;
 use engine::{Engine, EngineOptions, Identity, ShapePolicy, options::Fp8Compute};
 use indicatif::ProgressBar;
 use launch::Launch;
-use schemas::{drafting::algorithms, flags::Key, paths::folder_of, text::nearest, tuned::Provenance};
+use schemas::{
+    drafting::{algorithm_named, algorithms},
+    flags::Key,
+    paths::folder_of,
+    text::nearest,
+    tuned::Provenance,
+};
 
 use crate::{checkpoint, engine_flags::EngineFlags, progress::waiting, setup::read_tuned, terminal};
 
@@ -61,10 +67,10 @@ pub fn engine_options(base: EngineOptions, flags: &EngineFlags) -> anyhow::Resul
 /// Refuses a name that no algorithm has, of which a missing draft would be said otherwise.
 fn check_algorithm(launch: &Launch) -> anyhow::Result<()> {
     let Some(given) = launch.text(Key::SpeculativeAlgorithm) else { return Ok(()) };
-    let known: Vec<&str> = algorithms().collect();
-    if known.iter().any(|name| name.eq_ignore_ascii_case(given.value)) {
+    if algorithm_named(given.value).is_some() {
         return Ok(());
     }
+    let known: Vec<&str> = algorithms().collect();
     let near = nearest(given.value, &known).map_or_else(String::new, |near| format!("; did you mean {near}?"));
     bail!("--speculative-algorithm {}: expected one of {}{near}", given.value, known.join(", "))
 }

@@ -12,15 +12,15 @@ use tracing::{
 };
 
 #[derive(Clone, Default)]
-struct Collected(Arc<Mutex<String>>);
+struct CollectedWarnings(Arc<Mutex<String>>);
 
-impl Visit for Collected {
+impl Visit for CollectedWarnings {
     fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
         writeln!(self.0.lock().expect("a text"), "{value:?}").expect("text");
     }
 }
 
-impl Subscriber for Collected {
+impl Subscriber for CollectedWarnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() == tracing::Level::WARN
     }
@@ -44,7 +44,7 @@ impl Subscriber for Collected {
 
 /// A result, and the warnings on the way to it.
 pub fn warned<T>(of: impl FnOnce() -> T) -> (T, String) {
-    let collected = Collected::default();
+    let collected = CollectedWarnings::default();
     let result = tracing::subscriber::with_default(collected.clone(), of);
     let text = collected.0.lock().expect("a text").clone();
     (result, text)

@@ -104,6 +104,11 @@ pub fn algorithms() -> impl Iterator<Item = &'static str> {
     METHODS.iter().map(|(name, _)| *name).chain(["NGRAM"])
 }
 
+/// An algorithm as engines spell it, by its name in any case.
+pub fn algorithm_named(name: &str) -> Option<&'static str> {
+    algorithms().find(|one| one.eq_ignore_ascii_case(name))
+}
+
 /// SGLang's flags for a shape of an algorithm; `None` if SGLang does not draft so: a tree over a
 /// block, a budget of rows, or a look-up that only vLLM has.
 pub fn sglang_flags(algorithm: &str, shape: TreeShape) -> Option<Vec<(Key, usize)>> {

@@ -113,7 +113,7 @@ fn compare_weights(path: &Path, tuned: &TunedFile) {
 fn compare_weights(_path: &Path, _tuned: &TunedFile) {}
 
 /// Prints what the linter found.
-fn show(checked: &Checked) {
+pub(super) fn show(checked: &Checked) {
     if checked.findings.is_empty() {
         return;
     }

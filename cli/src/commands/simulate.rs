@@ -288,11 +288,11 @@ fn check(arguments: &Arguments) -> anyhow::Result<()> {
         Some(Export::Slime | Export::Spectune) | None => {}
     }
     arguments.adaptive.check(&arguments.policy, arguments.export != Some(Export::SglangDspark))?;
-    let known = || drafting::algorithms().collect::<Vec<_>>();
     if let Some(name) = arguments.speculative_algorithm.as_deref()
-        && !known().iter().any(|one| one.eq_ignore_ascii_case(name))
+        && drafting::algorithm_named(name).is_none()
     {
-        bail!("--speculative-algorithm {name}: expected one of {}", known().join(", "));
+        let known: Vec<&str> = drafting::algorithms().collect();
+        bail!("--speculative-algorithm {name}: expected one of {}", known.join(", "));
     }
     Ok(())
 }
@@ -421,11 +421,9 @@ fn drafts(arguments: &Arguments) -> anyhow::Result<Drafts> {
              chains of 1, 2, … drafts"
         ),
         None => {
-            // As engines spell it, however it was given.
-            let algorithm = arguments.speculative_algorithm.as_deref();
-            let known = |name: &str| drafting::algorithms().find(|one| one.eq_ignore_ascii_case(name));
-            let algorithm = algorithm.map(|name| known(name).unwrap_or(name).to_owned());
-            Ok(Drafts::golden(&arguments.accept_lengths)?.with_algorithm(algorithm))
+            // As engines spell it, however it was given; it was checked with the flags.
+            let algorithm = arguments.speculative_algorithm.as_deref().and_then(drafting::algorithm_named);
+            Ok(Drafts::golden(&arguments.accept_lengths)?.with_algorithm(algorithm.map(str::to_owned)))
         }
     }
 }

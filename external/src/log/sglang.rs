@@ -42,8 +42,7 @@ pub(super) fn line(starts: &mut Starts<SglangState>, line: &str) {
     starts.line += 1;
     let number = starts.line;
     if let Some(settings) = line.split_once("server_args=").and_then(|(_, arguments)| printed_settings(arguments)) {
-        let free_memory = starts.begin(prefix::of(line)).settings.free_memory;
-        starts.configure(prefix::of(line), LoggedSettings { free_memory, ..settings });
+        starts.configure(prefix::of(line), |before| LoggedSettings { free_memory: before.free_memory, ..settings });
     } else if line.contains("Prefill batch") {
         starts.of(prefix::of(line)).state.prompts.insert(rank(line));
     } else if line.contains("Decode batch") {

@@ -65,7 +65,7 @@ pub(super) fn line(starts: &mut Starts<VllmState>, line: &str) {
     starts.line += 1;
     let number = starts.line;
     if let Some(arguments) = after(line, &["non-default args:", " args: Namespace"]) {
-        starts.configure(prefix::of(line), given(line, arguments));
+        starts.configure(prefix::of(line), |_| given(line, arguments));
     } else if let Some((_, config)) = line.split_once("LLM engine (v").filter(|_| line.contains("Initializing a")) {
         initialized(config, &mut starts.begin(prefix::of(line)).settings);
     } else if line.contains("Avg generation throughput:") {

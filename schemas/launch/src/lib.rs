@@ -325,6 +325,11 @@ impl Argument {
         callee.keyword_of_flag(name).map_or_else(|| name.replace('-', "_"), |keyword| keyword.name.to_owned())
     }
 
+    /// Its first value, if it is given and known.
+    pub fn known(&self) -> Option<&str> {
+        self.values.first().and_then(|value| value.value.known())
+    }
+
     /// Whether this is a word that belongs to no flag.
     pub fn is_positional(&self) -> bool {
         // A flag with an unknown name, as `--$NAME`, may be anything.
@@ -380,6 +385,11 @@ impl Launch {
     pub fn text(&self, key: Key) -> Option<Located<&str>> {
         let word = self.setting(key)?.values.first()?;
         Some(Located::new(word.value.known()?, word.span))
+    }
+
+    /// SGLang's disaggregation mode, if the engine only prefills or only decodes.
+    pub fn disaggregation_mode(&self) -> Option<Located<&str>> {
+        self.text(Key::DisaggregationMode).filter(|mode| mode.value != "null")
     }
 
     /// The value of a key as an integer, if it is one. Sizes may have a suffix (see
@@ -490,11 +500,8 @@ impl Launch {
     /// Whether SGLang captures states of the target and drafts nothing: the algorithm only names
     /// the layers' convention then (`arg_groups/validation_hook.py`, since 0.5.23).
     pub fn captures_without_draft(&self) -> bool {
-        let off = |argument: &Argument| {
-            argument.values.first().and_then(|value| value.value.known()).is_some_and(|word| word == "false")
-        };
-        self.engine != Engine::Vllm
-            && self.sglang_argument("enable-return-aux-hidden-states").is_some_and(|argument| !off(argument))
+        let argument = self.sglang_argument("enable-return-aux-hidden-states");
+        self.engine != Engine::Vllm && argument.is_some_and(|argument| argument.known() != Some("false"))
     }
 
     /// All values of a key as integers; `None` if one of them is unknown or not an integer.

@@ -234,7 +234,7 @@ fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
     }
     for argument in arguments {
         let Some(ConfigFlag::Key(path)) = named(&argument.flag.value) else { continue };
-        let text = argument.values.first().and_then(|value| value.value.known());
+        let text = argument.known();
         let (name, inside) = path.split_once('.').map_or((path, None), |(name, inside)| (name, Some(inside)));
         let value = match (name.trim_end_matches('+'), inside) {
             ("method" | "model", None) => text.map(Json::from),

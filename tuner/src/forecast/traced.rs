@@ -220,7 +220,8 @@ impl Course for Traced<'_> {
             RoundChoice::Shape(shape) => shape.verified_rows(view.padded),
             RoundChoice::Rows { .. } => rows.max(view.padded),
         };
-        let filling = Filling { places: view.padded, requests: view.batch as f64, context: tokens / view.batch as f64 };
+        // What attention reads, beyond what the host knows of it.
+        let filling = Filling { context: tokens / view.batch as f64, ..view.filling() };
         let ms = self.simulation.times.round(shape, filling, padded_rows, step.prefilled)?;
         let left = |member: &Member| self.simulation.jobs[member.request].output_tokens - 1 - member.progress.tokens;
         let mut yields = members.iter().zip(&accepted).peekable();

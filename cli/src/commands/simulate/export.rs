@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use schemas::{
-    diagnostic::{Findings, Format, render},
     engines::SLIME_PIN,
     export::{Exported, Form},
     tree::TreeShape,
@@ -16,7 +15,7 @@ use tuner::forecast::{
 };
 
 use super::Arguments;
-use crate::{exit::Exit, outputs, terminal};
+use crate::{commands::export::show, exit::Exit, outputs, terminal};
 
 /// SGLang's file of tiers, by default.
 const TIERS: &str = "speculative-tiers.json";
@@ -172,11 +171,10 @@ pub fn exported(
     let file = path.display().to_string();
     let flags = exported::slime(algorithm(plan)?, table, &file, &plan.setup)
         .map_err(|reason| anyhow::anyhow!("{name}: {reason}"))?;
-    let printed = slime(arguments, name, &flags);
-    if let (Ok(()), Some(text)) = (&printed, &flags.file) {
+    if let Some(text) = &flags.file {
         outputs::write(path, text, "")?;
     }
-    printed
+    slime(arguments, name, &flags)
 }
 
 /// The array of slime's flags. Without a limit SGLang runs 48 requests at most while it speculates,
@@ -193,10 +191,7 @@ fn check_flags(array: &str, needs_draft: bool) {
     let text = format!("{}{draft})\n", array.strip_suffix(')').unwrap_or(array));
     let exported = Exported { text, command: None, notes: Vec::new(), general: Vec::new(), version: SLIME_PIN };
     let checked = lint::exported::check(&exported, Form::Slime, None, None);
-    if !checked.findings.is_empty() {
-        let findings = [Findings { source: &checked.source, diagnostics: &checked.findings }];
-        terminal::lines(render(&findings, Format::Full, terminal::stderr_is_coloured()).trim_end());
-    }
+    show(&checked);
     if checked.has_errors() {
         terminal::note(&format!(
             "SGLang {SLIME_PIN}, which slime pins, would not run these flags: they need a newer one"
@@ -217,14 +212,13 @@ fn slime(arguments: &Arguments, name: &str, flags: &SlimeFlags) -> anyhow::Resul
         terminal::note("no speculation is the fastest: leave slime's flags of speculation out");
         return Ok(());
     }
-    let needs_draft = flags.needs_draft;
-    let flags = array(&flags.flags, arguments.max_running_requests);
-    check_flags(&flags, needs_draft);
+    let written = array(&flags.flags, arguments.max_running_requests);
+    check_flags(&written, flags.needs_draft);
     if arguments.json {
-        terminal::lines(&flags);
+        terminal::lines(&written);
         return Ok(());
     }
-    terminal::print(&(flags + "\n"))
+    terminal::print(&(written + "\n"))
 }
 
 /// Writes SGLang's table of step costs for DSPARK, and the temperatures of its confidences if the

@@ -33,7 +33,7 @@ pub(super) fn chunked_prefill_size(given: &Given<'_>) -> Option<Decided<usize>> 
         match memory {
             0..25_000 => 2048,
             180_001.. => 16384,
-            _ if given.launch.text(Key::DisaggregationMode).is_some_and(|mode| mode.value != "null") => 16384,
+            _ if given.launch.disaggregation_mode().is_some() => 16384,
             _ => 8192,
         }
     } else if memory < 20 * gib || (memory < 35 * gib && given.version < V0_5_23) {

@@ -249,7 +249,7 @@ fn is_given(given: &Given<'_>, name: &str) -> bool {
 /// The value of a flag; `None` if it is not given.
 fn text<'a>(given: &Given<'a>, name: &str) -> Result<Option<&'a str>, Undecided> {
     let Some(argument) = given.launch.sglang_argument(name) else { return Ok(None) };
-    let value = argument.values.first().and_then(|value| value.value.known()).filter(|_| !argument.in_branch);
+    let value = argument.known().filter(|_| !argument.in_branch);
     value.map(Some).ok_or_else(|| format!("the value of `--{name}`"))
 }
 

@@ -461,7 +461,7 @@ impl GivenFlags {
     fn find(&self, context: &Context<'_>) -> Option<Span> {
         let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
         let last = own.next_back()?;
-        let known = last.values.first().and_then(|value| value.value.known());
+        let known = last.known();
         let is_value = self.takes_any() || known.is_some_and(|known| self.is_value(known));
         is_value.then_some(last.span)
     }

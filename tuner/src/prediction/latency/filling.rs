@@ -43,18 +43,19 @@ impl Filling {
         self.context * self.requests / self.places.max(1) as f64
     }
 
-    /// The context at which a full graph takes as long, if an empty place costs this share of a
-    /// place's attention.
-    fn equal_context(&self, empty_place: f64) -> f64 {
+    /// The full graph that takes as long, if an empty place costs this share of a place's
+    /// attention.
+    fn full_point(&self, shape: TreeShape, empty_place: f64) -> Point {
         let empty = (self.places as f64 - self.requests).max(0.0);
-        self.tokens_per_place() + self.context * empty_place * empty / self.places.max(1) as f64
+        let context = self.tokens_per_place() + self.context * empty_place * empty / self.places.max(1) as f64;
+        Point { shape, batch: self.places, context }
     }
 }
 
 impl RoundModel {
     /// The full graph that takes as long as a partly filled one.
     pub fn full_point(&self, shape: TreeShape, filling: Filling) -> Point {
-        Point { shape, batch: filling.places, context: filling.equal_context(self.empty_place) }
+        filling.full_point(shape, self.empty_place)
     }
 
     /// The time in ms of a round in a graph that may be partly filled.
@@ -71,10 +72,9 @@ impl RoundModel {
     /// place costs nothing.
     pub(super) fn fit_empty_place(&mut self, partly_filled: &[&TimedSample]) {
         let misfit = |empty_place: f64| -> f64 {
-            let model = Self { empty_place, ..self.clone() };
             let error = |sample: &&TimedSample| {
-                let (filling, ms) = (sample.filling(), sample.mean_ms()?);
-                Some((model.filled_ms(sample.point.shape, filling) / ms).ln().powi(2))
+                let point = sample.filling().full_point(sample.point.shape, empty_place);
+                Some((self.ms(&point) / sample.mean_ms()?).ln().powi(2))
             };
             partly_filled.iter().filter_map(error).sum()
         };
@@ -132,7 +132,7 @@ mod tests {
         let partly = [16, 64].map(|places| {
             let (empty, context) = (places / 4, 1000.0);
             let filling = Filling { places, requests: (places - empty) as f64, context };
-            let time = ms(places, filling.equal_context(empty_place));
+            let time = ms(places, filling.full_point(TreeShape::OFF, empty_place).context);
             TimedSample {
                 empty,
                 ..TimedSample::full(Point { shape: TreeShape::OFF, batch: places, context }, vec![time; 9])
@@ -148,7 +148,10 @@ mod tests {
             assert!((model.empty_place() - expected).abs() < 0.1, "{expected}: {}", model.empty_place());
             // Elsewhere too.
             let filling = Filling { places: 32, requests: 20.0, context: 800.0 };
-            let (found, expected) = (model.filled_ms(TreeShape::OFF, filling), ms(32, filling.equal_context(expected)));
+            let (found, expected) = (
+                model.filled_ms(TreeShape::OFF, filling),
+                ms(32, filling.full_point(TreeShape::OFF, expected).context),
+            );
             assert!((found / expected - 1.0).abs() < 0.02, "{found} {expected}");
         }
     }

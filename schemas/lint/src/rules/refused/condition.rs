@@ -164,7 +164,7 @@ fn given<'a>(context: &Context<'a>, flag: &str) -> Option<&'a Argument> {
     let names = [flag, opposite.as_str()];
     let is_own = |argument: &&Argument| names.iter().any(|name| is_flag(context, argument, name));
     let last = context.launch.arguments.iter().rfind(is_own)?;
-    let is_off = matches!(last.values.first().and_then(|value| value.value.known()), Some("false" | "False"));
+    let is_off = matches!(last.known(), Some("false" | "False"));
     (!last.in_branch && !is_off && is_flag(context, last, flag)).then_some(last)
 }
 

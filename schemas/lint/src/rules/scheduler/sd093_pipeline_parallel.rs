@@ -112,9 +112,13 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
+fn only_prefills(context: &Context<'_>) -> bool {
+    context.launch.disaggregation_mode().is_some_and(|mode| mode.value == "prefill")
+}
+
 /// What the versions up to 0.5.20 say. That one runs EAGLE on prefill engines of NPUs.
 fn refused_before(context: &Context<'_>) -> Option<PipelineRefusal> {
-    let is_prefill = context.launch.text(Key::DisaggregationMode).is_some_and(|mode| mode.value == "prefill");
+    let is_prefill = only_prefills(context);
     let is_npu = platform_of(context) == Some(Platform::Ascend);
     if context.version() < V0_5_20 || !is_npu {
         let says = "AssertionError: Pipeline parallelism is not compatible with overlap schedule, speculative decoding";
@@ -134,8 +138,7 @@ fn refused_before(context: &Context<'_>) -> Option<PipelineRefusal> {
 /// What the versions from 0.5.21 on say, or nothing if the launch runs over stages.
 fn refused_over_stages(context: &Context<'_>) -> Option<PipelineRefusal> {
     let launch = context.launch;
-    let mode = launch.text(Key::DisaggregationMode).filter(|mode| mode.value != "null");
-    let is_prefill = mode.is_some_and(|mode| mode.value == "prefill");
+    let is_prefill = only_prefills(context);
     let given = launch.variable(VARIABLE);
     let experimental = given.filter(|value| matches!(value.value, "1" | "true" | "True"));
     let may_be = experimental.is_some() || !launch.lacks_variable(VARIABLE);
@@ -157,7 +160,7 @@ fn refused_over_stages(context: &Context<'_>) -> Option<PipelineRefusal> {
 /// What does not run with stages of an engine that does both prefill and decode.
 fn refused_on_one_engine(context: &Context<'_>) -> Option<PipelineRefusal> {
     let launch = context.launch;
-    let mode = launch.text(Key::DisaggregationMode).filter(|mode| mode.value != "null");
+    let mode = launch.disaggregation_mode();
     let attention = if context.version() >= V0_5_22 {
         "SGLANG_ENABLE_PP_SPEC is not compatible with attention DP (--attn-dp-size)"
     } else {
@@ -165,7 +168,7 @@ fn refused_on_one_engine(context: &Context<'_>) -> Option<PipelineRefusal> {
     };
     let size = launch.sglang_argument("attn-dp-size");
     let is_several = |word: &str| word.parse::<usize>().is_ok_and(|size| size > 1);
-    let size = size.filter(|size| size.values.first().and_then(|word| word.value.known()).is_some_and(is_several));
+    let size = size.filter(|size| size.known().is_some_and(is_several));
     let attention_span = size.map(|size| size.span).or_else(|| context.span(Key::EnableDpAttention));
     let refused = [
         (

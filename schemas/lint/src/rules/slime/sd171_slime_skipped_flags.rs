@@ -108,7 +108,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
 /// reported.
 fn tensor_parallel(context: &Context<'_>, argument: &Argument, setter: &str) -> Option<Finding> {
     let written = argument.flag.value.as_str();
-    let own: Option<usize> = argument.values.first().and_then(|value| value.value.known()?.parse().ok());
+    let own: Option<usize> = argument.known().and_then(|value| value.parse().ok());
     let gpus = context.launch.count(Key::RolloutNumGpusPerEngine);
     let stages = context.launch.count(Key::PpSize).map_or(1, |stages| stages.value.max(1));
     let runs = gpus.map(|gpus| gpus.value / stages);

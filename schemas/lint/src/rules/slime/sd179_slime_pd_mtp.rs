@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
-    let mode = context.launch.text(Key::DisaggregationMode).filter(|mode| mode.value != "null")?;
+    let mode = context.launch.disaggregation_mode()?;
     (context.launch.engine == Engine::Slime).then(|| {
         Finding::new(mode.span, "MTP over prefill and decode engines needs slime's patched sglang", "patched engines")
             .related(context.span(Key::SpeculativeAlgorithm), "first proposals are handed over")

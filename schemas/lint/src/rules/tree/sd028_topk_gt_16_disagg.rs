@@ -54,7 +54,7 @@ const ROOM: usize = 16;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
-    let mode = context.launch.text(Key::DisaggregationMode).filter(|mode| mode.value != "null")?;
+    let mode = context.launch.disaggregation_mode()?;
     let topk = context.launch.count(Key::SpeculativeEagleTopk).filter(|topk| topk.value > ROOM)?;
     let message = format!("topk {} is more than the {ROOM} that prefill can hand to decode", topk.value);
     Some(

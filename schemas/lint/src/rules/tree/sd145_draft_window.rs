@@ -73,7 +73,7 @@ fn window(context: &Context<'_>) -> Option<Finding> {
 fn sink(context: &Context<'_>) -> Option<Finding> {
     let argument = context.argument("speculative-draft-sink-size")?;
     let (place, written) = (argument.span, &argument.flag.value);
-    let size = argument.values.first().and_then(|value| value.value.known()?.parse::<i64>().ok());
+    let size = argument.known().and_then(|value| value.parse::<i64>().ok());
     let alone = context.is_absent(Key::SpeculativeDraftWindowSize);
     let (message, says) = match size {
         Some(size) if size < 0 => (

@@ -172,7 +172,7 @@ fn number(context: &Context<'_>, name: &str) -> SizeFlag {
     let Some(argument) = context.launch.arguments.iter().rfind(is_it) else {
         return if context.launch.is_complete() { SizeFlag::Absent } else { SizeFlag::Unknown };
     };
-    let value = argument.values.first().and_then(|value| value.value.known()?.trim().parse().ok());
+    let value = argument.known().and_then(|value| value.trim().parse().ok());
     match value {
         Some(value) if !argument.in_branch => SizeFlag::Given(Located::new(value, argument.span)),
         _ => SizeFlag::Unknown,
