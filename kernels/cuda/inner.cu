@@ -38,9 +38,11 @@ __device__ __forceinline__ void find_nodes(u32 (&found)[NODES_A_LANE], const int
 __device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&found)[NODES_A_LANE], const float* scores) {
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
+    key[i] = 0;
+    // Nodes that were not found may be beyond the scores.
+    if (!(found[i] >> lane() & 1)) continue;
     // No number has the key 0, and NaN is the smallest.
-    u32 own = i + lane() == 0 ? 0xFFFFFFFFu : max(ordered(scores[i * WARP + lane()]), 1u);
-    key[i] = found[i] >> lane() & 1 ? own : 0;
+    key[i] = i + lane() == 0 ? 0xFFFFFFFFu : max(ordered(scores[i * WARP + lane()]), 1u);
   }
 }
 
