@@ -539,6 +539,9 @@ __device__ __forceinline__ u64 wide(int a, int b) { return (u64)(u32)a * (u32)b;
 
 /// Maximum number of parts in which a linear layer leaves its sums.
 #define MOST_PARTS 8
+/// Maximum number of parts that are added to the residual stream at once: those of a linear layer,
+/// or of a row's experts, of which many models have eight and a shared one.
+#define MOST_ADDENDS 9
 
 /// Elements between the rows of a matrix of `count` sums of squares per row: `count` rounded up to
 /// whole 16-byte accesses.

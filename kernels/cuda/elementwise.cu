@@ -14,7 +14,7 @@ __device__ __forceinline__ float4 take_up(T* stream, const T* add, u64 add_at, c
   Four raw = *(const Four*)stream;
   float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if (part_count)
-    y = rounded(sum_parts(parts, part_count, part));
+    y = rounded(sum_parts<MOST_ADDENDS>(parts, part_count, part));
   else if (add)
     y = read_four(add + add_at);
   float4 x = unpack_four(raw);
@@ -34,7 +34,7 @@ add_parts(void* out, int out_is_float, int out_stride, const float* parts, int c
   u64 row = blockIdx.y;
   int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) * 4;
   if (i >= width) return;
-  float4 sum = sum_parts(parts + row * width + i, count, (u64)gridDim.y * width);
+  float4 sum = sum_parts<MOST_ADDENDS>(parts + row * width + i, count, (u64)gridDim.y * width);
   u64 to = row * out_stride + i;
   if (out_is_float)
     *(float4*)((float*)out + to) = sum;
@@ -128,8 +128,8 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
 /// Width is a multiple of VECTOR. Grid: rows; one thread per vector of a row, up to 512.
 extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<0>(NORM_ARGUMENTS); }
 
-/// The same with the addend in the parts of a linear layer.
-extern "C" __global__ void __launch_bounds__(512, 1) rms_norm_parts(NORM) { norm_row<MOST_PARTS>(NORM_ARGUMENTS); }
+/// The same with the addend in parts.
+extern "C" __global__ void __launch_bounds__(512, 1) rms_norm_parts(NORM) { norm_row<MOST_ADDENDS>(NORM_ARGUMENTS); }
 
 /// The same with two parts, and registers for only two: with many rows, several blocks per
 /// multiprocessor count.

@@ -1,5 +1,5 @@
-// Rows quantised to FP8 (numbers.cuh): as they are, after the scale of a norm, after a gate, or
-// after a whole norm.
+// Rows quantised to FP8 (numbers.cuh): as they are, after the scale of a norm, after a gate, after
+// a whole norm, or after the norms and gates of a delta net's heads.
 #define W_FP8 1
 #include "common.cuh"
 #include "weights.cuh"
@@ -19,6 +19,12 @@ __device__ __forceinline__ void read_numbers(const T* row, int at, int width, fl
 #pragma unroll
   for (int i = 0; i < NUMBERS; i++) values[i] = 0.0f;
   if (at < width) read_numbers(row + at, values);
+}
+
+/// NUMBERS values, rounded to T.
+__device__ __forceinline__ void write_rounded(T* to, const float (&values)[NUMBERS]) {
+#pragma unroll
+  for (int half = 0; half < NUMBERS; half += VECTOR) write_vector(to + half, values + half);
 }
 
 #define OUT_PARAMETERS void *out, int as_values, float *scales, const float *fixed
@@ -123,15 +129,19 @@ __device__ __forceinline__ void add_to_stream(float (&x)[NUMBERS], T* own, const
       write_vector(own + half, x + half);
     }
   }
-  if (!kept) return;
-#pragma unroll
-  for (int half = 0; half < NUMBERS; half += VECTOR) write_vector(kept + half, x + half);
+  if (kept) write_rounded(kept, x);
 }
 
+#define NORM                                                                                                            \
+  OUT_PARAMETERS, T *normed, int normed_stride, T *stream, int stream_stride, const T *add, int add_stride,             \
+      const float *parts, int part_count, const T *weight, T *keep, int keep_stride, const int *source, int width,      \
+      float epsilon
+#define NORM_ARGUMENTS                                                                                                  \
+  OUT_ARGUMENTS, normed, normed_stride, stream, stream_stride, add, add_stride, parts, part_count, weight, keep,        \
+      keep_stride, source, width, epsilon
+
 template <bool BLOCKS, int MOST>
-__device__ __forceinline__ void norm_and_quantise(OUT_PARAMETERS, T* stream, int stream_stride, const T* add, int add_stride,
-                                                  const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
-                                                  const int* source, int width, float epsilon) {
+__device__ __forceinline__ void norm_and_quantise(NORM) {
   __shared__ float scratch[32];
   int begin = (int)threadIdx.x * NUMBERS, step = (int)blockDim.x * NUMBERS;
   float first_weight[NUMBERS], first[NUMBERS];
@@ -160,25 +170,45 @@ __device__ __forceinline__ void norm_and_quantise(OUT_PARAMETERS, T* stream, int
     }
 #pragma unroll
     for (int i = 0; i < NUMBERS; i++) {
-      float normed = at > begin ? values[i] * scale * by[i] : first[i] * scale * first_weight[i];
-      values[i] = at < width ? to_float(from_float(normed)) : 0.0f;
+      float result = at > begin ? values[i] * scale * by[i] : first[i] * scale * first_weight[i];
+      values[i] = at < width ? to_float(from_float(result)) : 0.0f;
     }
+    if (normed && at < width) write_rounded(normed + (u64)row * normed_stride + at, values);
   });
 }
 
-#define NORM                                                                                                            \
-  OUT_PARAMETERS, T *stream, int stream_stride, const T *add, int add_stride, const float *parts, int part_count,       \
-      const T *weight, T *keep, int keep_stride, const int *source, int width, float epsilon
-#define NORM_ARGUMENTS                                                                                                  \
-  OUT_ARGUMENTS, stream, stream_stride, add, add_stride, parts, part_count, weight, keep, keep_stride, source, width, epsilon
-
-/// `rms_norm` of elementwise.cu, quantised as above after its result is rounded to T; the addend is
-/// whole or in parts. Grid: rows; one thread per NUMBERS elements of a row, in whole warps, at
-/// most 512.
+/// `rms_norm` of elementwise.cu, quantised as above after its result is rounded to T, which also
+/// goes to `normed` unless that is null; the addend is whole or in parts. Grid: rows; one thread
+/// per NUMBERS elements of a row, in whole warps, at most 512.
 extern "C" __global__ void __launch_bounds__(512) norm_rows(NORM) { norm_and_quantise<false, 0>(NORM_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(512, 1) norm_rows_parts(NORM) { norm_and_quantise<false, MOST_PARTS>(NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(512, 1) norm_rows_parts(NORM) { norm_and_quantise<false, MOST_ADDENDS>(NORM_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(512) norm_blocks(NORM) { norm_and_quantise<true, 0>(NORM_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(512, 1) norm_blocks_parts(NORM) { norm_and_quantise<true, MOST_PARTS>(NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(512, 1) norm_blocks_parts(NORM) { norm_and_quantise<true, MOST_ADDENDS>(NORM_ARGUMENTS); }
+
+/// As `delta_gate` of delta.cu, but for the order of its sums: `rms(x) · weight · silu(gate)` for
+/// each head, rounded to T and quantised with a scale for each W_BLOCK elements. x is
+/// `[rows, width]`, gates are `gate_stride` apart. Heads are a power of two of at least NUMBERS and
+/// at most NUMBERS · WARP elements. Grid: (pieces of NUMBERS · 128 elements, rows), 128 threads.
+extern "C" __global__ void __launch_bounds__(128)
+gate_blocks(OUT_PARAMETERS, const T* x, const T* gate, int gate_stride, const T* weight, int head_dim, int width, float epsilon) {
+  int row = (int)blockIdx.y, rows = (int)gridDim.y, at = (int)(blockIdx.x * blockDim.x + threadIdx.x) * NUMBERS;
+  float values[NUMBERS], gates[NUMBERS], by[NUMBERS];
+  read_numbers(weight + at % head_dim, by);
+  wait_for_predecessor();
+  read_numbers(x + (u64)row * width, at, width, values);
+  read_numbers(gate + (u64)row * gate_stride, at, width, gates);
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < NUMBERS; i++) squares += values[i] * values[i];
+  for (int mask = head_dim / NUMBERS / 2; mask > 0; mask /= 2) squares += shuffle_xor(squares, mask);
+  float scale = inverse_root(squares / (float)head_dim + epsilon);
+#pragma unroll
+  for (int i = 0; i < NUMBERS; i++) values[i] = to_float(from_float(gated(gates[i], values[i] * scale * by[i])));
+  float of_block = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(values)), nullptr);
+  if (at >= width) return;
+  if (at % W_BLOCK == 0) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = of_block;
+  write_numbers(out, as_values, (u64)row * width + at, values, of_block);
+}
 
 #ifdef CLUSTERS
 /// Blocks of a cluster, which share a row. Few rows by one block each would use few
@@ -204,8 +234,11 @@ __device__ __forceinline__ Met meet(float squares, u32 most) {
   cluster_arrive_with_own();
   cluster_wait();
   Met all = {0.0f, 0};
-  for (int of_block = lane() / SHARERS; of_block < (int)blockDim.x / WARP; of_block += WARP / SHARERS) {
-    Met other = load_from_block(met + of_block, lane() % SHARERS);
+  // Lane by warp of the row, as `block_sum` adds up those of one block: rows have the same bits
+  // whichever kernel norms them.
+  int warps = (int)blockDim.x / WARP;
+  for (int at = lane(); at < warps * SHARERS; at += WARP) {
+    Met other = load_from_block(met + at % warps, at / warps);
     all = Met{all.squares + other.squares, max(all.most, other.most)};
   }
   all = Met{warp_sum(all.squares), largest_of_lanes<WARP>(all.most)};
@@ -237,9 +270,7 @@ __device__ __forceinline__ void quantise_in_cluster(OUT_PARAMETERS, const T* x, 
 /// One exchange is enough: the largest value is that of the largest element times its weight, up to
 /// its rounding.
 template <bool BLOCKS>
-__device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int stream_stride, const T* add, int add_stride,
-                                                const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
-                                                const int* source, int width, float epsilon) {
+__device__ __forceinline__ void norm_in_cluster(NORM) {
   int row = (int)blockIdx.x / SHARERS, rows = (int)gridDim.x / SHARERS, rank = cluster_rank();
   int at = (rank * (int)blockDim.x + (int)threadIdx.x) * NUMBERS;
   float by[NUMBERS], x[NUMBERS], squares = 0.0f;
@@ -250,7 +281,7 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
   if (at >= width)
     read_numbers(own, at, width, x);
   else if (part_count)
-    add_to_stream<MOST_PARTS>(x, own, nullptr, parts + (u64)row * width + at, part_count, (u64)rows * width, kept);
+    add_to_stream<MOST_ADDENDS>(x, own, nullptr, parts + (u64)row * width + at, part_count, (u64)rows * width, kept);
   else
     add_to_stream<0>(x, own, add ? add + (u64)row * add_stride + at : nullptr, nullptr, 0, 0, kept);
   u32 most = 0;
@@ -263,6 +294,7 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
   float scale = inverse_root(met.squares / (float)width + epsilon);
 #pragma unroll
   for (int i = 0; i < NUMBERS; i++) x[i] = to_float(from_float(x[i] * scale * by[i]));
+  if (normed && at < width) write_rounded(normed + (u64)row * normed_stride + at, x);
   float of_row;
   if (BLOCKS) {
     of_row = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(x)), nullptr);

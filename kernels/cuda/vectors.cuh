@@ -66,10 +66,10 @@ __device__ __forceinline__ float4 operator+(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/// The sum of four consecutive elements of a row that a linear layer has left in at most MOST
-/// parts, float `[count, rows, width]`. `at` points to them in the first part; `part` is the number
-/// of elements of a part.
-template <int MOST = MOST_PARTS>
+/// The sum of four consecutive elements of a row that is in at most MOST parts, float
+/// `[count, rows, width]`. `at` points to them in the first part; `part` is the number of elements
+/// of a part.
+template <int MOST>
 __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part) {
   // All loads are in flight before the first is added.
   float4 four[MOST], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -84,7 +84,7 @@ __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part
   return sum;
 }
 
-/// A vector of a row that a linear layer has left in at most MOST parts, rounded to T.
+/// A vector of a row that is in at most MOST parts, rounded to T.
 template <int MOST>
 __device__ __forceinline__ void read_parts(const float* at, int count, u64 part, float values[VECTOR]) {
 #pragma unroll

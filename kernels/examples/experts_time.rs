@@ -242,6 +242,7 @@ fn seconds(
     let products = form.map(|form| ExpertProducts {
         quantised: quantised.each_ref().map(Buffer::slice),
         to: [to(0, form), to(1, form)],
+        is_ready: false,
     });
     // Products in FP8 have a scale for each output, as `--quantization fp8` makes them.
     let layout = if form.is_some() { Fp8Scales::Channels } else { Fp8Scales::Blocks };

@@ -59,7 +59,7 @@ pub use linear_wide::{check_linear_wide, check_linear_wide_fp8};
 pub use look_up::check_look_up;
 pub use pending::check_pending;
 pub use products::{check_linear_products, check_products};
-pub use quantise::check_quantise;
+pub use quantise::{check_norm_of_any_rows, check_quantise};
 pub use ranks::{check_alarm, check_ranks};
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, check_top_k_rows};
@@ -72,7 +72,7 @@ pub use windows::check_windows;
 pub type NamedCheck = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [NamedCheck; 41] = [
+pub const CHECKS: [NamedCheck; 42] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -88,6 +88,7 @@ pub const CHECKS: [NamedCheck; 41] = [
     ("linear_wide", check_linear_wide),
     ("linear_wide_fp8", check_linear_wide_fp8),
     ("quantise_rows", check_quantise),
+    ("norms of any number of rows", check_norm_of_any_rows),
     ("products in FP8", check_products),
     ("linear_products", check_linear_products),
     ("experts", check_experts),

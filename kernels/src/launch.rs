@@ -105,7 +105,7 @@ pub use look_up::{
 pub use mxfp4::{MOST_MXFP4_EXPONENT, mxfp4_order, mxfp4_scale_bytes, mxfp4_scales};
 pub use own_rows::OwnRows;
 pub use pending::{PendingRows, PendingTokens};
-pub use quantise::{QuantiseRows, QuantiseTo};
+pub use quantise::{NormOutputs, QuantiseRows, QuantiseTo};
 pub use ranks::Gathered;
 pub use rotary::RotaryRows;
 pub use sampling::SamplingState;

@@ -68,6 +68,7 @@ typed! {
     linear_wide = check_linear_wide,
     linear_wide_fp8 = check_linear_wide_fp8,
     quantise = check_quantise,
+    norm_of_any_rows = check_norm_of_any_rows,
     products = check_products,
     linear_products = check_linear_products,
     experts = check_experts,

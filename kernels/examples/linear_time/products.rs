@@ -6,7 +6,10 @@ use kernels::{
         Buffer, DeviceError, Element, Slice,
         matmul::{Fp8Product, Matmul, MatmulHandle, Operands, SearchSetup},
     },
-    launch::{Added, Kernels, Linear, Parts, QuantiseRows, QuantiseTo, RowForm, RowScales, Rows, Stream, WeightType},
+    launch::{
+        Added, Kernels, Linear, NormOutputs, Parts, QuantiseRows, QuantiseTo, RowForm, RowScales, Rows, Stream,
+        WeightType,
+    },
     reference::{Fp8Rows, Fp8Scales},
 };
 
@@ -215,9 +218,8 @@ impl<'a> Products<'a> {
                 inputs: outputs,
             });
         }
-        let mut norm = self.model.norm_of(self.work, self.product(route, number, linear)?);
-        norm.out = Rows { at: self.quantised.slice(), stride: outputs };
-        kernels.rms_norm_quantised(norm, self.to(form))
+        let norm = self.model.norm_of(self.work, self.product(route, number, linear)?);
+        kernels.rms_norm_quantised(norm, (self.quantised.slice(), self.to(form)), NormOutputs::Quantised)
     }
 
     /// The product with the vocabulary, which is in 16 bits, after a norm.

@@ -4,15 +4,21 @@ mod chunks;
 
 pub use chunks::check_delta_chunks;
 
-use super::{Numbers, compare, layout::ints, text, tolerance, values};
+use super::{
+    Numbers, compare,
+    layout::ints,
+    quantise::{Quantised, check_near},
+    text, tolerance, values,
+};
 use crate::{
-    device::{Buffer, Device, Element},
+    device::{Buffer, Device, Element, Slice},
     launch::{
-        DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaSteps, DeltaWeights, Groups, Kernels, Rows,
+        DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaSteps, DeltaWeights, Groups, Kernels,
+        RowForm, Rows,
     },
     reference::{
-        DeltaRows, DeltaSizes, delta_commit, delta_convolution, delta_history, delta_rows, delta_rule, rms_norm,
-        silu_gate,
+        DeltaRows, DeltaSizes, Fp8Rows, delta_commit, delta_convolution, delta_history, delta_rows, delta_rule,
+        rms_norm, silu_gate,
     },
 };
 
@@ -101,6 +107,29 @@ pub fn check_delta_gate(device: &Device, element: Element) -> Result<(), String>
         let own: Vec<f32> = gate.chunks_exact(stride).flat_map(|row| &row[..width]).copied().collect();
         let expected = silu_gate(&own, &rms_norm(&x, &weight, 1e-6));
         compare("delta_gate", &values(device, out.slice(), element)?, &expected, tolerance(element))?;
+        let gate = Rows { at: gates.slice(), stride };
+        check_gate_in_fp8(&kernels, sizes, (upload(&x)?.slice(), gate, norm.slice()), &expected)?;
+    }
+    Ok(())
+}
+
+/// The same, quantised.
+fn check_gate_in_fp8(
+    kernels: &Kernels,
+    sizes: DeltaSizes,
+    (x, gate, norm): (Slice<'_>, Rows<'_>, Slice<'_>),
+    expected: &[f32],
+) -> Result<(), String> {
+    let (device, element, width) = (kernels.device(), kernels.element(), sizes.value_width());
+    if element == Element::F32 || !Kernels::gates_in_fp8(&sizes, Fp8Rows::RowBlocks) {
+        return Ok(());
+    }
+    let rows = expected.len() / width;
+    let to = Quantised::new(device, rows, width)?;
+    for form in [RowForm::Values, RowForm::Numbers] {
+        let to_rows = (to.out.slice(), to.to(Fp8Rows::RowBlocks, form));
+        let found = kernels.delta_gate_quantised(&sizes, x, gate, (norm, 1e-6), to_rows, rows).map_err(text)?;
+        check_near(&to, (device, element), found, ("delta_gate in FP8", expected, width))?;
     }
     Ok(())
 }

@@ -7,6 +7,9 @@ use crate::{
     reference::{Rope, RopeScaling, rms_norm, sigmoid, silu_gate},
 };
 
+/// Shares of the most parts that are added up; sums of such parts are exact for types of 2 bytes.
+const NINE: [f32; Kernels::MOST_ADDENDS] = [0.0625, 0.125, 0.125, 0.125, 0.125, 0.125, 0.125, 0.125, 0.0625];
+
 /// Rows of a table, written into a wider buffer; tokens outside the vocabulary do not fault.
 pub fn check_embed(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
@@ -83,7 +86,7 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
             continue;
         }
         let expected = values(device, out.slice(), element)?;
-        for shares in [&[0.5, 0.5][..], &[0.5, 0.25, 0.25]] {
+        for shares in [&[0.5, 0.5][..], &[0.5, 0.25, 0.25], &NINE] {
             let (again, parts) = (upload(device, &x, element)?, InParts::shared_by(device, &y, shares)?);
             let add = Some(Added::Parts(parts.parts()));
             kernels.rms_norm(RmsNorm { stream: rows_of(&again, width), add, ..norm }).map_err(text)?;

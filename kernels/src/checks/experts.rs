@@ -401,6 +401,7 @@ fn check_layer(kernels: &Kernels, layer: &ExpertsFixture, of_rows: Option<(Fp8Ro
     let products = of_rows.map(|(layout, form)| ExpertProducts {
         quantised: quantised.each_ref().map(|to| to.out.slice()),
         to: quantised.each_ref().map(|to| to.to(layout, form)),
+        is_ready: false,
     });
     // A number next to the middle of two may be rounded to either.
     let allowed = 3.0 * tolerance(element) + if of_rows.is_some() { 0.03 } else { 0.0 };

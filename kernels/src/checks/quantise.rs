@@ -4,8 +4,8 @@ use super::{Numbers, compare, layout::same, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element, Slice},
     launch::{
-        Added, Kernels, Parts, QuantiseRows, QuantiseTo, RmsNorm, RowForm, RowScales, Rows, Unscaled, fp8_order,
-        squares_stride,
+        Added, Kernels, NormOutputs, Parts, QuantiseRows, QuantiseTo, RmsNorm, RowForm, RowScales, Rows, Unscaled,
+        fp8_order, squares_stride,
     },
     reference::{FP8_BLOCK, FP8_LARGEST, Fp8Rows, from_e4m3, quantise_rows},
 };
@@ -170,10 +170,8 @@ fn check_normed(kernels: &Kernels, numbers: &mut Numbers, [rows, width]: [usize;
     let before = element.encode(&numbers.floats(count, element));
     let parts: Vec<f32> = (0..3 * count).map(|_| numbers.float()).collect();
     let parts = device.upload(&parts).map_err(text)?;
-    let (normed, keep) = (
-        device.allocate(count * element.bytes()).map_err(text)?,
-        device.allocate(count * element.bytes()).map_err(text)?,
-    );
+    let allocate = || device.allocate(count * element.bytes()).map_err(text);
+    let (normed, also, keep) = (allocate()?, allocate()?, allocate()?);
     let to = Quantised::new(device, rows, width)?;
     let in_parts = Added::Parts(Parts { at: parts.slice(), count: 3 });
     for add in [None, Some(Added::Rows(contiguous(add.slice(), width))), Some(in_parts)] {
@@ -194,10 +192,12 @@ fn check_normed(kernels: &Kernels, numbers: &mut Numbers, [rows, width]: [usize;
             kernels.rms_norm(norm).map_err(text)?;
             let expected = values(device, normed.slice(), element)?;
             let norm =
-                RmsNorm { out: contiguous(to.out.slice(), width), stream: contiguous(other.slice(), width), ..norm };
-            let found = kernels.rms_norm_quantised(norm, to.to(layout, form)).map_err(text)?;
+                RmsNorm { out: contiguous(also.slice(), width), stream: contiguous(other.slice(), width), ..norm };
+            let outputs = (to.out.slice(), to.to(layout, form));
+            let found = kernels.rms_norm_quantised(norm, outputs, NormOutputs::Both).map_err(text)?;
             let what = format!("norm of {rows} rows of {width}, {add:?}");
             // The sum of squares has another order.
+            compare(&what, &values(device, also.slice(), element)?, &expected, tolerance(element))?;
             check_near(&to, (device, element), found, (&what, &expected, width))?;
             for (at, name) in [(other.slice(), "stream"), (keep.slice(), "copy of the stream")] {
                 let expected = values(device, stream.slice(), element)?;
@@ -208,8 +208,46 @@ fn check_normed(kernels: &Kernels, numbers: &mut Numbers, [rows, width]: [usize;
     Ok(())
 }
 
+/// Few and many rows are normed by different kernels, with the same bits.
+pub fn check_norm_of_any_rows(device: &Device, element: Element) -> Result<(), String> {
+    if element == Element::F32 {
+        return Ok(());
+    }
+    let kernels = Kernels::new(device.clone(), element);
+    let (mut numbers, most) = (Numbers::new(61), 65);
+    for width in [528, 5120, 8192, 8208] {
+        let upload = |values: Vec<f32>| device.upload(&element.encode(&values)).map_err(text);
+        let stream = upload(numbers.floats(most * width, element))?;
+        let weight = upload(numbers.floats(width, element))?;
+        let normed = device.allocate(most * width * element.bytes()).map_err(text)?;
+        let to = Quantised::new(device, most, width)?;
+        let run = |rows: usize| -> Result<(Vec<f32>, Vec<u8>), String> {
+            let norm = RmsNorm {
+                out: contiguous(normed.slice(), width),
+                stream: contiguous(stream.slice(), width),
+                add: None,
+                weight: weight.slice(),
+                keep: None,
+                source: None,
+                rows,
+                width,
+                epsilon: 1e-5,
+            };
+            let outputs = (to.out.slice(), to.to(Fp8Rows::RowBlocks, RowForm::Numbers));
+            kernels.rms_norm_quantised(norm, outputs, NormOutputs::Both).map_err(text)?;
+            let numbers: Vec<u8> = device.download(to.out.slice()).map_err(text)?;
+            Ok((values(device, normed.slice(), element)?[..width].to_vec(), numbers[..width].to_vec()))
+        };
+        let (few, many) = (run(1)?, run(most)?);
+        let what = format!("norm of width {width}, as one row and among {most}");
+        compare(&what, &few.0, &many.0, 0.0)?;
+        same(&what, &few.1, &many.1)?;
+    }
+    Ok(())
+}
+
 /// Quantised rows whose values may differ in the last bit before they were quantised.
-fn check_near(
+pub(super) fn check_near(
     to: &Quantised,
     (device, element): (&Device, Element),
     scales: RowScales<'_>,

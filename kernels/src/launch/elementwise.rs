@@ -537,6 +537,9 @@ pub(super) fn check_parts<'a>(
     width: usize,
 ) -> Result<(Slice<'a>, usize), DeviceError> {
     let Some(Parts { at, count }) = parts else { return Ok((Slice::NONE, 0)) };
+    if count > Kernels::MOST_ADDENDS {
+        return Err(DeviceError::Shape(format!("{count} parts of rows; the kernels add up {}", Kernels::MOST_ADDENDS)));
+    }
     at.check(count * rows * width * 4)?;
     Ok((at, count))
 }

@@ -163,6 +163,8 @@ pub struct ExpertProducts<'a> {
     pub quantised: [Slice<'a>; 2],
     /// Where their scales go, and how they are quantised; both in one form.
     pub to: [QuantiseTo<'a>; 2],
+    /// Whether the first of both have been quantised already.
+    pub is_ready: bool,
 }
 
 /// Operands of [`Kernels::experts`].
@@ -400,7 +402,7 @@ impl Kernels {
         let (hidden, chosen) = (shape.hidden, shape.chosen());
         let weighted = !matches!(experts.by, ExpertKernels::Many(_));
         // The norm after the layer adds up that many parts while it reads them.
-        if weighted && chosen <= Self::MOST_PARTS && !experts.whole {
+        if weighted && chosen <= Self::MOST_ADDENDS && !experts.whole {
             return Ok(Added::Parts(Parts { at: work.outputs, count: chosen }));
         }
         self.check_rows(out, rows, hidden)?;
@@ -507,10 +509,14 @@ impl Kernels {
         [rows, inputs]: [usize; 2],
         gated: bool,
     ) -> Result<(Rows<'a>, Option<(RowScales<'a>, usize)>), DeviceError> {
-        let Some(ExpertProducts { quantised, to }) = experts.products else { return Ok((x, None)) };
+        let Some(ExpertProducts { quantised, to, is_ready }) = experts.products else { return Ok((x, None)) };
         let at = usize::from(!gated);
-        let operands = QuantiseRows { out: quantised[at], to: to[at], x, unscaled: None, gated: false, rows, inputs };
-        let scales = self.quantise_rows(operands)?;
+        let scales = if gated && is_ready {
+            to[0].row_scales()
+        } else {
+            let to = to[at];
+            self.quantise_rows(QuantiseRows { out: quantised[at], to, x, unscaled: None, gated: false, rows, inputs })?
+        };
         Ok((Rows { at: quantised[at], stride: inputs }, Some((scales, scales.stride(rows)))))
     }
 

@@ -203,6 +203,9 @@ impl Linear<'_> {
 impl Kernels {
     /// Maximum number of parts into which the inputs of a layer are divided.
     pub const MOST_PARTS: usize = 8;
+    /// Maximum number of parts that are added to the residual stream at once: those of a linear
+    /// layer, or of a row's experts.
+    pub const MOST_ADDENDS: usize = 9;
     /// Maximum number of rows of [`linear_in_parts`](Self::linear_in_parts).
     pub const MOST_ROWS_IN_PARTS: usize = MOST_ROWS;
 

@@ -1,12 +1,12 @@
 //! Rows in FP8, for products in FP8: `cuda/quantise.cu`.
 
 use super::{
-    Kernels, RmsNorm, RowForm, RowScales, Rows, Unscaled, address, fp8::has_blocks, grid, int, line,
-    linear::squares_stride,
+    Kernels, RmsNorm, RowForm, RowScales, Rows, Unscaled, address, elementwise::NO_ROWS, fp8::has_blocks, grid, int,
+    line, linear::squares_stride,
 };
 use crate::{
     device::{Arg, DeviceError, Element, Geometry, KernelFile, Slice, Split},
-    reference::Fp8Rows,
+    reference::{DeltaSizes, Fp8Rows},
 };
 
 pub(super) const FILE: KernelFile =
@@ -19,8 +19,12 @@ const NORM_THREADS: usize = 512;
 const MOST_THREADS: usize = 1024;
 /// Bytes that each warp of a cluster leaves for the others.
 const MET_BYTES: usize = 8;
+/// Threads of a block of `gate_blocks`, and of a warp.
+const GATE_THREADS: usize = 128;
+const WARP: usize = 32;
 /// Blocks of a cluster that shares a row, their threads at most, and the maximum number of rows for
-/// which these are used: with more, there are enough rows for all multiprocessors.
+/// which these are used: with more, there are enough rows for all multiprocessors. Norms take them
+/// where a thread of either kernel has one piece of a row, so that sums have one order.
 const SHARERS: usize = 8;
 const MOST_CLUSTER_THREADS: usize = 256;
 const MOST_CLUSTER_ROWS: usize = 64;
@@ -36,6 +40,23 @@ pub struct QuantiseTo<'a> {
     pub layout: Fp8Rows,
     /// How the rows are stored.
     pub form: RowForm,
+}
+
+impl<'a> QuantiseTo<'a> {
+    /// The scales of rows that have been quantised so.
+    pub fn row_scales(self) -> RowScales<'a> {
+        let Self { scales: at, layout, form, .. } = self;
+        RowScales { at, layout, form }
+    }
+}
+
+/// What a norm that quantises yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormOutputs {
+    /// Rows in FP8 alone.
+    Quantised,
+    /// Also those that [`rms_norm`](Kernels::rms_norm) yields, for other readers.
+    Both,
 }
 
 /// Operands of [`Kernels::quantise_rows`].
@@ -90,16 +111,19 @@ impl Kernels {
     }
 
     /// As [`rms_norm`](Self::rms_norm), with its result, rounded to the element type, quantised:
-    /// the address of `norm.out` receives the rows without gaps.
+    /// `out` receives the rows without gaps, and `norm.out` the result itself if `outputs` says so.
     ///
     /// # Errors
     /// As `rms_norm` and [`quantise_rows`](Self::quantise_rows).
-    pub fn rms_norm_quantised<'a>(&self, norm: RmsNorm<'_>, to: QuantiseTo<'a>) -> Result<RowScales<'a>, DeviceError> {
-        let RmsNorm { out, source, rows, width, epsilon, .. } = norm;
-        // `out` is checked for what it receives; the rest as for the norm.
-        let stream = if source.is_some() { out } else { norm.stream };
-        let (shared, parts) = self.norm_arguments(RmsNorm { out: stream, ..norm })?;
-        let cluster = self.cluster(rows, width);
+    pub fn rms_norm_quantised<'a>(
+        &self,
+        norm: RmsNorm<'_>,
+        (out, to): (Slice<'_>, QuantiseTo<'a>),
+        outputs: NormOutputs,
+    ) -> Result<RowScales<'a>, DeviceError> {
+        let RmsNorm { source, rows, width, epsilon, .. } = norm;
+        let (shared, parts) = self.norm_arguments(norm)?;
+        let cluster = self.cluster(rows, width).filter(|_| width <= NORM_THREADS * NUMBERS);
         let name = match (has_blocks(to.layout), cluster.is_some(), parts) {
             (false, true, _) => "norm_rows_cluster",
             (false, false, 0) => "norm_rows",
@@ -109,9 +133,53 @@ impl Kernels {
             (true, false, _) => "norm_blocks_parts",
         };
         let geometry = cluster.unwrap_or_else(|| line(rows, threads(width, NORM_THREADS)));
+        let normed = if outputs == NormOutputs::Both { norm.out } else { NO_ROWS };
         let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
-        let arguments = [&shared[2..], &own].concat();
-        self.launch_quantise((name, geometry), (out.at, to), &arguments, [rows, width])
+        let arguments = [&[address(normed.at), int(normed.stride)], &shared[2..], &own].concat();
+        self.launch_quantise((name, geometry), (out, to), &arguments, [rows, width])
+    }
+
+    /// As [`delta_gate`](Self::delta_gate), with its result, rounded to the element type, quantised
+    /// to `out` instead of in place. Sums of squares have another order.
+    ///
+    /// # Errors
+    /// As `delta_gate` and [`quantise_rows`](Self::quantise_rows); and when
+    /// [`gates_in_fp8`](Self::gates_in_fp8) says that there is no such kernel.
+    pub fn delta_gate_quantised<'a>(
+        &self,
+        sizes: &DeltaSizes,
+        x: Slice<'_>,
+        gate: Rows<'_>,
+        (norm, epsilon): (Slice<'_>, f32),
+        (out, to): (Slice<'_>, QuantiseTo<'a>),
+        rows: usize,
+    ) -> Result<RowScales<'a>, DeviceError> {
+        let (width, bytes) = (sizes.value_width(), self.element.bytes());
+        if !Self::gates_in_fp8(sizes, to.layout) {
+            let (layout, dim) = (to.layout, sizes.value_dim);
+            return Err(DeviceError::Shape(format!("gates of heads of {dim} elements to rows with {layout:?} scales")));
+        }
+        x.check(rows * width * bytes)?;
+        self.check_rows(gate, rows, width)?;
+        norm.check(sizes.value_dim * bytes)?;
+        let own = [
+            address(x),
+            address(gate.at),
+            int(gate.stride),
+            address(norm),
+            int(sizes.value_dim),
+            int(width),
+            Arg::Float(epsilon),
+        ];
+        let geometry = grid([width.div_ceil(GATE_THREADS * NUMBERS), rows, 1], GATE_THREADS as u32, 0);
+        self.launch_quantise(("gate_blocks", geometry), (out, to), &own, [rows, width])
+    }
+
+    /// Whether [`delta_gate_quantised`](Self::delta_gate_quantised) has a kernel: a whole row's
+    /// scale would need a block for each row.
+    pub fn gates_in_fp8(sizes: &DeltaSizes, layout: Fp8Rows) -> bool {
+        let dim = sizes.value_dim;
+        has_blocks(layout) && dim.is_power_of_two() && (NUMBERS..=NUMBERS * WARP).contains(&dim)
     }
 
     /// The geometry of kernels whose clusters share a row, if they are better for these rows.
@@ -147,7 +215,7 @@ impl Kernels {
             (None, false) => {}
             _ => return Err(DeviceError::Shape(format!("rows in FP8 with {layout:?} scales and {fixed:?}"))),
         }
-        let to = [
+        let of_rows = [
             address(out),
             Arg::Int((form == RowForm::Values).into()),
             address(scales),
@@ -155,8 +223,8 @@ impl Kernels {
         ];
         let kernel = self.kernel(FILE, name)?;
         // SAFETY: lengths are checked above and by the callers.
-        unsafe { self.device.launch(&kernel, geometry, &[&to, own].concat())? };
-        Ok(RowScales { at: scales, layout, form })
+        unsafe { self.device.launch(&kernel, geometry, &[&of_rows, own].concat())? };
+        Ok(to.row_scales())
     }
 }
 

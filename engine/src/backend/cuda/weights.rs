@@ -28,7 +28,7 @@ pub use self::{
     layer::{AttentionWeights, DenseWeights, ExpertBuffers, FfnWeights, GroupedWeights, LayerWeights},
     loader::{Loader, WeightSource},
     model::ModelWeights,
-    projection::{Projection, RowQuantiser, ScaleBuffer, weights_in},
+    projection::{Projection, Readers, RowQuantiser, ScaleBuffer, weights_in},
     recurrent::{JoinNorms, JoinWeights, RecurrentWeights},
     rotation::rotation_table,
     target::TargetWeights,

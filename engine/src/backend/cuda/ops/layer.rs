@@ -8,7 +8,7 @@ use kernels::{
 use super::input::Input;
 use crate::backend::cuda::{
     machine::{Machine, Pass},
-    weights::{LayerWeights, Projection},
+    weights::{LayerWeights, Readers},
 };
 
 /// A layer and its operands.
@@ -46,8 +46,8 @@ pub(in crate::backend::cuda) struct NextNorm<'a> {
     /// Its input norm.
     pub norm: &'a Buffer,
     pub epsilon: f32,
-    /// The one projection that reads the normed stream; `None` if there are several readers.
-    pub reader: Option<&'a Projection>,
+    /// What reads the normed stream.
+    pub readers: Readers<'a>,
     /// Receives a copy of the stream that enters the layer.
     pub keep: Option<Rows<'a>>,
 }
@@ -88,10 +88,11 @@ impl Machine {
             None => (attended, stream, rows),
             Some(NeededRows { rows: source, count, stream: to }) => {
                 // `work.qkv` is free: queries, keys and values have been read.
-                let few = self.rows(&work.qkv, attended.stride);
-                self.kernels.gather_rows(few, None, attended, Some(source), count, attended.stride)?;
+                let stride = attended.rows.stride;
+                let few = self.rows(&work.qkv, stride);
+                self.kernels.gather_rows(few, None, attended.rows, Some(source), count, stride)?;
                 self.kernels.gather_rows(to, None, stream, Some(source), count, hidden)?;
-                (few, to, count)
+                (few.into(), to, count)
             }
         };
         let norm = RmsNorm {
@@ -105,8 +106,7 @@ impl Machine {
             width: hidden,
             epsilon,
         };
-        let normed =
-            self.add_and_norm(work, attended.into(), weights.attention.output(), norm, weights.ffn.reader())?;
+        let normed = self.add_and_norm(work, attended, weights.attention.output(), norm, weights.ffn.readers())?;
         self.feed_forward(work, &weights.ffn, normed, norm, next)
     }
 }

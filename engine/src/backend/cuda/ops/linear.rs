@@ -8,7 +8,8 @@ use kernels::{
         matmul::{KernelLaunch, Matmul},
     },
     launch::{
-        Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, RowForm, RowScales, Rows, Stream, WeightType, Wide,
+        Added, Gathered, Kernels, Linear, Logits, NormOutputs, Parts, RmsNorm, RowForm, RowScales, Rows, Stream,
+        WeightType, Wide,
     },
     reference::Fp8Scales,
 };
@@ -18,7 +19,7 @@ use crate::backend::cuda::{
     gemm::{Gemm, GemmOutcome},
     limits::LOGIT_ROWS,
     machine::Machine,
-    weights::Projection,
+    weights::{Projection, Readers},
     workspace::Activations,
 };
 
@@ -86,26 +87,29 @@ impl Streaming {
 }
 
 impl Machine {
-    /// Norms rows for one reader, which scales them itself if that is faster, or for several.
+    /// Norms rows for its readers: quantised if they multiply in FP8, without the scale if the only
+    /// one is faster with scaling them itself.
     pub(in crate::backend::cuda) fn norm_for<'a>(
         &self,
         work: &'a Activations,
         norm: RmsNorm<'a>,
-        reader: Option<&Projection>,
+        readers: Readers<'_>,
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, source, rows, width, .. } = norm;
-        let Some(layer) = reader else { return self.kernels.rms_norm(norm).map(|()| out.into()) };
-        if let Some(input) = self.norm_in_fp8(work, norm, layer)? {
-            return Ok(input);
+        match readers {
+            Readers::One(Projection { quantiser: Some(quantiser), inputs, .. }) if *inputs == width => {
+                return self.norm_in_fp8(work, norm, quantiser, NormOutputs::Quantised);
+            }
+            Readers::Several(Some(quantiser)) => {
+                return self.norm_in_fp8(work, norm, quantiser, NormOutputs::Both);
+            }
+            Readers::One(layer) if source.is_none() && self.leaves_scale(work, layer, rows, width) => {
+                let unscaled = self.kernels.rms_norm_unscaled(norm, work.squares.slice())?;
+                return Ok(Input { unscaled: Some(unscaled), ..out.into() });
+            }
+            Readers::One(_) | Readers::Several(None) => {}
         }
-        let leaves_scale = source.is_none() && self.leaves_scale(work, layer, rows, width);
-        let unscaled = if leaves_scale {
-            Some(self.kernels.rms_norm_unscaled(norm, work.squares.slice())?)
-        } else {
-            self.kernels.rms_norm(norm)?;
-            None
-        };
-        Ok(Input { rows: out, unscaled, scales: None })
+        self.kernels.rms_norm(norm).map(|()| out.into())
     }
 
     /// Whether a norm leaves scaling its rows to the layer that reads them.
@@ -123,17 +127,17 @@ impl Machine {
         work: &'a Activations,
         part: Added<'a>,
         norm: RmsNorm<'a>,
-        reader: Option<&Projection>,
+        readers: Readers<'_>,
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, rows, width, .. } = norm;
-        let leaves_scale = reader.is_some_and(|reader| self.leaves_scale(work, reader, rows, width));
+        let leaves_scale = readers.one().is_some_and(|reader| self.leaves_scale(work, reader, rows, width));
         let ranks = self.ranks.as_ref().filter(|_| !self.batch_invariant && !leaves_scale);
         if let Some(ranks) = ranks.filter(|ranks| self.kernels.suits_sum_and_norm(&ranks.mail, rows, width)) {
             self.kernels.sum_ranks_norm(&ranks.mail, RmsNorm { add: Some(part), ..norm })?;
             return Ok(out.into());
         }
         let add = self.over_ranks(work, part, rows, width)?;
-        self.norm_for(work, RmsNorm { add: Some(add), ..norm }, reader)
+        self.norm_for(work, RmsNorm { add: Some(add), ..norm }, readers)
     }
 
     /// Adds a layer's output to the stream and norms it by `norm`, for one reader or for several.
@@ -143,14 +147,14 @@ impl Machine {
         x: Input<'a>,
         layer: &Projection,
         norm: RmsNorm<'a>,
-        reader: Option<&Projection>,
+        readers: Readers<'_>,
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, stream, weight, keep, rows, width, epsilon, .. } = norm;
         let without_space = [stream, out].into_iter().all(|rows| rows.stride == width);
         let at_once = without_space
             && !layer.is_partial
             && self.kernels.suits_few_to_stream(rows, layer.inputs, layer.outputs, layer.weights())
-            && reader.is_some_and(|next| [layer, next].into_iter().all(|layer| self.streams(layer, rows)));
+            && readers.one().is_some_and(|next| [layer, next].into_iter().all(|layer| self.streams(layer, rows)));
         if at_once {
             let to = Stream { keep, norm: weight, normed: out.at, squares: work.squares.slice(), epsilon };
             let linear = self.operands(work, stream.at, x, layer, rows)?;
@@ -159,9 +163,9 @@ impl Machine {
         }
         let add = self.computed(work, x, layer, stream, rows)?;
         if let Some(part) = add.filter(|_| layer.is_partial) {
-            return self.sum_and_norm(work, part, norm, reader);
+            return self.sum_and_norm(work, part, norm, readers);
         }
-        self.norm_for(work, RmsNorm { add, ..norm }, reader)
+        self.norm_for(work, RmsNorm { add, ..norm }, readers)
     }
 
     /// Whether our own kernel is known to be the fastest for a layer with these rows; it may use

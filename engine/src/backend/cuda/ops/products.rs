@@ -1,13 +1,15 @@
-//! Rows of layers that multiply in FP8: quantised once per input, by the norm before if one layer
-//! reads it.
+//! Rows of layers that multiply in FP8: quantised once per input, by the norm or the gate before if
+//! there is one.
 
 use kernels::{
     device::{Buffer, DeviceError, Properties, Slice, matmul::Fp8Product},
-    launch::{ExpertProducts, ExpertsShape, Linear, QuantiseRows, QuantiseTo, RmsNorm, RowForm, RowScales, Rows},
+    launch::{
+        ExpertProducts, ExpertsShape, Linear, NormOutputs, QuantiseRows, QuantiseTo, RmsNorm, RowForm, RowScales, Rows,
+    },
     reference::{Fp8Rows, Fp8Scales},
 };
 
-use super::input::Input;
+use super::input::{Fp8Input, Input};
 use crate::backend::cuda::{
     machine::Machine,
     weights::{Projection, RowQuantiser},
@@ -30,12 +32,12 @@ impl Machine {
         layer: &'a Projection,
         rows: usize,
     ) -> Result<Linear<'a>, DeviceError> {
-        let Input { rows: x, unscaled, scales } = input;
+        let Input { rows: x, unscaled, fp8 } = input;
         let Some(quantiser) = &layer.quantiser else {
             return Ok(Linear { unscaled, ..layer.linear(y, x, rows) });
         };
-        if scales.is_some() {
-            return Ok(Linear { row_scales: scales, ..layer.linear(y, x, rows) });
+        if let Some(Fp8Input { rows: x, scales }) = fp8 {
+            return Ok(Linear { row_scales: Some(scales), ..layer.linear(y, x, rows) });
         }
         let (out, inputs) = (work.quantised.slice(), layer.inputs);
         let to = self.quantise_to(work, quantiser);
@@ -43,21 +45,21 @@ impl Machine {
         Ok(Linear { row_scales: Some(of_rows), ..layer.linear(y, Rows { at: out, stride: inputs }, rows) })
     }
 
-    /// Norms rows for one layer that multiplies in FP8; `None` if the layer reads 16-bit rows, or
-    /// not the norm's result alone.
+    /// Norms rows and quantises the result.
     pub(super) fn norm_in_fp8<'a>(
         &self,
         work: &'a Activations,
         norm: RmsNorm<'a>,
-        reader: &Projection,
-    ) -> Result<Option<Input<'a>>, DeviceError> {
-        let RmsNorm { out, width, .. } = norm;
-        let Some(quantiser) = reader.quantiser.as_ref().filter(|_| reader.inputs == width) else { return Ok(None) };
-        let to = self.quantise_to(work, quantiser);
-        let RowScales { layout, form, .. } = self.kernels.rms_norm_quantised(norm, to)?;
+        quantiser: &RowQuantiser,
+        outputs: NormOutputs,
+    ) -> Result<Input<'a>, DeviceError> {
+        let RmsNorm { out: rows, width, .. } = norm;
+        let to = (work.quantised.slice(), self.quantise_to(work, quantiser));
+        let RowScales { layout, form, .. } = self.kernels.rms_norm_quantised(norm, to, outputs)?;
         // A static scale is copied to those of rows: nothing refers to the reader any more.
         let scales = RowScales { at: work.row_scales.slice(), layout, form };
-        Ok(Some(Input { rows: Rows { at: out.at, stride: width }, unscaled: None, scales: Some(scales) }))
+        let quantised = Rows { at: work.quantised.slice(), stride: width };
+        Ok(Input { rows, unscaled: None, fp8: Some(Fp8Input { rows: quantised, scales }) })
     }
 
     /// Quantises `silu(gate) · up` of `work.gate_up` for the next layer, in one kernel.
@@ -88,18 +90,19 @@ impl Machine {
         layer: &'a Projection,
         quantiser: &'a RowQuantiser,
     ) -> Input<'a> {
-        let QuantiseTo { scales: at, layout, form, .. } = self.quantise_to(work, quantiser);
-        let quantised = Rows { at: work.quantised.slice(), stride: layer.inputs };
-        Input { rows: quantised, unscaled: None, scales: Some(RowScales { at, layout, form }) }
+        let rows = Rows { at: work.quantised.slice(), stride: layer.inputs };
+        let scales = self.quantise_to(work, quantiser).row_scales();
+        Input { rows, unscaled: None, fp8: Some(Fp8Input { rows, scales }) }
     }
 
-    /// How up to `rows` rows of experts that multiply in FP8 are quantised, in the workspace.
+    /// How up to `rows` rows of experts that multiply in FP8 are quantised, in the workspace; if
+    /// `is_ready` the norm has quantised those of gate and up.
     pub(super) fn expert_products<'a>(
         &self,
         work: &'a Activations,
         shape: &ExpertsShape,
         quantisers: &'a [RowQuantiser; 2],
-        rows: usize,
+        (rows, is_ready): (usize, bool),
     ) -> ExpertProducts<'a> {
         let [bytes, scales] = expert_product_bytes(quantisers[0].layout, shape, rows, self.element_bytes());
         let apart = |buffer: &'a Buffer, first: usize| [buffer.range(0..first), buffer.range(first..buffer.bytes())];
@@ -110,11 +113,11 @@ impl Machine {
             layout: quantisers[at].layout,
             form: RowForm::of(self.device().properties()),
         };
-        ExpertProducts { quantised: apart(&work.quantised, bytes[0]), to: [to(0), to(1)] }
+        ExpertProducts { quantised: apart(&work.quantised, bytes[0]), to: [to(0), to(1)], is_ready }
     }
 
     /// Where the rows of a layer go: as numbers, if the device multiplies these.
-    fn quantise_to<'q>(&self, work: &'q Activations, quantiser: &'q RowQuantiser) -> QuantiseTo<'q> {
+    pub(super) fn quantise_to<'q>(&self, work: &'q Activations, quantiser: &'q RowQuantiser) -> QuantiseTo<'q> {
         let RowQuantiser { layout, fixed } = quantiser;
         QuantiseTo {
             scales: work.row_scales.slice(),

@@ -49,7 +49,7 @@ impl Machine {
             let next = layers.get(at + 1).and_then(|next| {
                 let norm = next.input_norm.as_ref()?;
                 let keep = kept(at + 1).first().copied();
-                Some(NextNorm { norm, epsilon: next.epsilon, reader: next.attention.reader(), keep })
+                Some(NextNorm { norm, epsilon: next.epsilon, readers: next.attention.readers(), keep })
             });
             let operands = LayerOperands {
                 ahead: if Some(at) == first { Ahead::Layout } else { Ahead::Layer },
@@ -93,7 +93,7 @@ impl Machine {
                     width,
                     epsilon: layer.epsilon,
                 };
-                self.norm_for(work, norm, layer.attention.reader())?
+                self.norm_for(work, norm, layer.attention.readers())?
             }
             None => {
                 self.kernels.add_rows(stream, add, keep, rows, width)?;

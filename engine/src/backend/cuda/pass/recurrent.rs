@@ -205,7 +205,7 @@ impl Machine {
             width: hidden,
             epsilon: draft.layer.epsilon,
         };
-        self.norm_for(work, norm, draft.layer.attention.reader())
+        self.norm_for(work, norm, draft.layer.attention.readers())
     }
 
     /// The norm after the draft's layer, for rows of its recurrent state: in place, or into

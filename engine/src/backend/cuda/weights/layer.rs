@@ -7,7 +7,7 @@ use kernels::{
 };
 
 use super::{
-    DeltaWeights, LatentWeights, Loader, Projection, RowQuantiser, ScaleBuffer, experts::experts_shape,
+    DeltaWeights, LatentWeights, Loader, Projection, Readers, RowQuantiser, ScaleBuffer, experts::experts_shape,
     mxfp4::BiasBuffers, weights_in,
 };
 use crate::{
@@ -149,12 +149,16 @@ impl AttentionWeights {
         })))
     }
 
-    /// The one projection that reads the normed stream; `None` if there are several readers.
-    pub fn reader(&self) -> Option<&Projection> {
+    /// What reads the normed stream.
+    pub fn readers(&self) -> Readers<'_> {
         match self {
-            Self::Grouped(grouped) => grouped.gate.is_none().then_some(&grouped.qkv),
-            Self::Latent(latent) => Some(&latent.entry),
-            Self::Delta(delta) => delta.rates.is_none().then_some(&delta.entry),
+            // Both quantise their rows for all of queries, gates, keys and values.
+            Self::Grouped(grouped) if grouped.gate.is_some() => Readers::Several(grouped.qkv.quantiser.as_ref()),
+            Self::Grouped(grouped) => Readers::One(&grouped.qkv),
+            Self::Latent(latent) => Readers::One(&latent.entry),
+            // Rates are in the element type.
+            Self::Delta(delta) if delta.rates.is_some() => Readers::Several(delta.entry.quantiser.as_ref()),
+            Self::Delta(delta) => Readers::One(&delta.entry),
         }
     }
 
@@ -184,12 +188,12 @@ impl FfnWeights {
         })))
     }
 
-    /// The one projection that reads the normed stream; `None` if there are several readers.
-    pub fn reader(&self) -> Option<&Projection> {
+    /// What reads the normed stream.
+    pub fn readers(&self) -> Readers<'_> {
         match self {
-            Self::Dense(dense) => Some(&dense.gate_up),
+            Self::Dense(dense) => Readers::One(&dense.gate_up),
             // The router reads it as well as the experts.
-            Self::Experts(_) => None,
+            Self::Experts(experts) => Readers::Several(experts.quantisers.as_ref().map(|[first, _]| first)),
         }
     }
 }

@@ -31,6 +31,25 @@ pub struct RowQuantiser {
     pub fixed: Option<Buffer>,
 }
 
+/// What reads a normed stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Readers<'a> {
+    /// One projection alone.
+    One(&'a Projection),
+    /// Several layers; those that multiply in FP8, if any, quantise its rows in one way.
+    Several(Option<&'a RowQuantiser>),
+}
+
+impl<'a> Readers<'a> {
+    /// The only one.
+    pub fn one(self) -> Option<&'a Projection> {
+        match self {
+            Self::One(projection) => Some(projection),
+            Self::Several(_) => None,
+        }
+    }
+}
+
 /// Scales of an FP8 matrix.
 #[derive(Debug)]
 pub struct ScaleBuffer {

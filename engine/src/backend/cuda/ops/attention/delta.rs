@@ -2,10 +2,10 @@
 
 use kernels::{
     device::DeviceError,
-    launch::{DeltaInputs, DeltaPass, Rows},
+    launch::{DeltaInputs, DeltaPass, Kernels, Rows},
 };
 
-use super::super::layer::LayerOperands;
+use super::super::{input::Input, layer::LayerOperands};
 use crate::backend::cuda::{
     delta::delta_inputs,
     machine::{Machine, Pass},
@@ -18,13 +18,13 @@ impl Machine {
         pass: Pass<'a>,
         layer: LayerOperands<'a>,
         weights: &'a DeltaWeights,
-    ) -> Result<Rows<'a>, DeviceError> {
+    ) -> Result<Input<'a>, DeviceError> {
         let Pass { rows, groups, arrays, work, order, prompts, .. } = pass;
         let (sizes, element) = (weights.spec.sizes, self.element_bytes());
         let width = sizes.value_width();
         let is_prompt = !prompts.is_empty();
         let attended = self.rows(&work.attended, width);
-        let (Some(states), Some(tables)) = (&self.states, &self.target.delta) else { return Ok(attended) };
+        let (Some(states), Some(tables)) = (&self.states, &self.target.delta) else { return Ok(attended.into()) };
         let [projected, of_rates, convolved] = self.delta_projected(work, weights, rows, is_prompt);
         // First: its kernels are small, and the larger layer fills its rings meanwhile.
         if let Some(rates) = &weights.rates {
@@ -48,7 +48,14 @@ impl Machine {
         let gate =
             Rows { at: projected.range(sizes.channels() * element..projected.bytes()), stride: weights.entry.outputs };
         let norm = (weights.norm.slice(), layer.weights.epsilon);
+        // The last layer of a prompt continues with some of its rows: those are gathered first.
+        let quantises = |layout| layer.needed.is_none() && Kernels::gates_in_fp8(&sizes, layout);
+        if let Some(quantiser) = weights.output.quantiser.as_ref().filter(|quantiser| quantises(quantiser.layout)) {
+            let to = (work.quantised.slice(), self.quantise_to(work, quantiser));
+            self.kernels.delta_gate_quantised(&sizes, attended.at, gate, norm, to, rows)?;
+            return Ok(self.quantised_rows(work, &weights.output, quantiser));
+        }
         self.kernels.delta_gate(&sizes, attended.at, gate, norm, rows)?;
-        Ok(attended)
+        Ok(attended.into())
     }
 }

@@ -21,9 +21,9 @@ impl Machine {
         let RmsNorm { stream, rows, .. } = norm;
         let gated = self.gated(work, input, [gate_up, down], rows)?;
         match next {
-            Some(NextNorm { norm: weight, epsilon, reader, keep }) => {
+            Some(NextNorm { norm: weight, epsilon, readers, keep }) => {
                 let norm = RmsNorm { weight: weight.slice(), epsilon, keep, ..norm };
-                self.add_and_norm(work, gated, down, norm, reader).map(LayerOutput::Normed)
+                self.add_and_norm(work, gated, down, norm, readers).map(LayerOutput::Normed)
             }
             None => Ok(self.added(work, gated, down, stream, rows)?.map_or(LayerOutput::Stream, LayerOutput::Added)),
         }

@@ -20,13 +20,13 @@ impl Machine {
         norm: RmsNorm<'a>,
         next: Option<NextNorm<'a>>,
     ) -> Result<LayerOutput<'a>, DeviceError> {
-        let add = self.sum_of_experts(work, experts, input.rows, norm.rows)?;
+        let add = self.sum_of_experts(work, experts, input, norm.rows)?;
         match next {
-            Some(NextNorm { norm: weight, epsilon, reader, keep }) => {
+            Some(NextNorm { norm: weight, epsilon, readers, keep }) => {
                 let norm = RmsNorm { add: Some(add), weight: weight.slice(), epsilon, keep, ..norm };
                 let normed = match experts.is_partial {
-                    true => self.sum_and_norm(work, add, norm, reader),
-                    false => self.norm_for(work, norm, reader),
+                    true => self.sum_and_norm(work, add, norm, readers),
+                    false => self.norm_for(work, norm, readers),
                 };
                 normed.map(LayerOutput::Normed)
             }
@@ -42,7 +42,7 @@ impl Machine {
         &'a self,
         work: &'a Activations,
         experts: &'a ExpertBuffers,
-        x: Rows<'a>,
+        Input { rows: x, fp8, .. }: Input<'a>,
         rows: usize,
     ) -> Result<Added<'a>, DeviceError> {
         let shape = experts.shape;
@@ -55,7 +55,8 @@ impl Machine {
         // Rows are independent: more rows than the workspace holds are computed in batches.
         let lot = by.most_rows();
         let quantisers = experts.quantisers.as_ref();
-        let products = quantisers.map(|both| self.expert_products(work, &shape, both, lot.min(rows)));
+        let products = quantisers
+            .map(|both| self.expert_products(work, &shape, both, (lot.min(rows), fp8.is_some() && rows <= lot)));
         let mut add = Added::Rows(all);
         for first in (0..rows).step_by(lot) {
             let operands = Experts {
