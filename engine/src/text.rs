@@ -4,6 +4,8 @@ mod bounded;
 mod chat_template;
 mod difference;
 mod jinja2;
+mod operators;
+mod percent;
 mod python;
 mod python_values;
 mod special_tokens;

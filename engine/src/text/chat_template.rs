@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use serde::{Deserialize, Serialize};
 
-use super::{jinja2, python, python_values::printed, special_tokens::TokenizerConfig};
+use super::{jinja2, operators, python, python_values::printed, special_tokens::TokenizerConfig};
 use crate::{checkpoint::Folder, error::EngineError};
 
 /// Maximum number of steps of a template: templates come from outside, and must terminate.
@@ -115,7 +115,7 @@ impl ChatTemplate {
             Err(Error::new(ErrorKind::InvalidOperation, reason))
         });
         environment.add_function("strftime_now", |format: &str| python::strftime_now(format));
-        environment.add_template_owned("chat", without_generation_tags(source))?;
+        environment.add_template_owned("chat", operators::replaced(&without_generation_tags(source)))?;
         Ok(Self { source: source.to_owned(), environment, special_tokens })
     }
 }
@@ -259,6 +259,21 @@ mod tests {
         check_with(tools, "{{ given[0].items() | list | length }}{{ given[0].get('name') }}", Ok("3look"));
         check_with(tools, "{% if given == [{'name': 'look', 'strict': true, 'default': none}] %}y{% endif %}", Ok("y"));
         check("{{ messages[0] }}", Ok("{'role': 'user', 'content': ' hi '}"));
+    }
+
+    #[test]
+    fn operators_are_those_of_python() {
+        check("{{ '%s is %d' % (messages[0].role, 3) }} {{ '%s' % messages[0].role }}", Ok("user is 3 user"));
+        check("{{ '' ~ ['a', none] ~ [1] }}{{ 1.0 ~ true }}", Ok("['a', None][1]1.0True"));
+        check("{% set l = messages | map(attribute='role') | list %}{{ 'r: ' ~ l }}", Ok("r: ['user', 'assistant']"));
+        check("{% for m in messages %}{{ loop.index0 % 2 }}{% endfor %}{{ -7 % 3 }}", Ok("012"));
+        check("{{ '%d' % 'x' }}", Err("a real number is required"));
+    }
+
+    #[test]
+    fn the_line_end_behind_raw_stays() {
+        check("{% raw %}\n{{ x }}\n{% endraw %}\ny", Ok("\n{{ x }}\ny"));
+        check("{% raw -%}\n x{% endraw %}", Ok("x"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use minijinja::{
 };
 use minijinja_contrib::pycompat;
 
-use super::{python, python_values};
+use super::{operators, percent, python, python_values};
 
 /// Longest text that a filter fills up with spaces or zeros.
 const WIDEST: usize = 1 << 16;
@@ -18,6 +18,7 @@ pub fn add(environment: &mut Environment<'_>) {
     environment.set_formatter(python_values::format);
     environment.add_filter("string", python_values::to_text);
     environment.add_filter("tojson", python::to_json);
+    environment.add_filter(operators::REMAINDER, percent::remainder);
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_filter("center", |text: &str, width: Option<usize>| center(text, width.unwrap_or(80)));

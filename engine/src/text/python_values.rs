@@ -62,6 +62,13 @@ pub fn to_text(value: &Value) -> Result<Value, Error> {
     Ok(text.into())
 }
 
+/// Python's `repr` of a value.
+pub fn repr(value: &Value) -> Result<String, Error> {
+    let mut text = String::new();
+    write_value(&mut text, value, 0)?;
+    Ok(text)
+}
+
 fn write_text(out: &mut impl fmt::Write, value: &Value) -> fmt::Result {
     match value.kind() {
         ValueKind::String | ValueKind::Undefined => write!(out, "{value}"),
