@@ -252,7 +252,11 @@ fn settings_that_change_the_meaning_are_refused() {
     let moe = ["qwen3_moe", "glm4_moe"];
     let latent = ["deepseek_v3", "deepseek_v3_direct"];
     for (names, changes, expected) in [
-        (&["qwen2", "mimo"][..], json!({"use_sliding_window": true, "sliding_window": 64}), "window 64"),
+        (
+            &["qwen2", "mimo"][..],
+            json!({"use_sliding_window": true, "sliding_window": 64, "max_window_layers": 1, "layer_types": null}),
+            "window 64",
+        ),
         (&["qwen3"], json!({"hidden_act": "gelu"}), "gelu"),
         (&["qwen3"], json!({"quantization_config": {"quant_method": "fp8"}}), "no tensor in this folder is FP8"),
         (&["qwen3"], json!({"attn_logit_softcapping": 30.0}), "attn_logit_softcapping = 30"),

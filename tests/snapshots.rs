@@ -189,9 +189,16 @@ fn a_dry_run_prints_the_plan() {
 fn files_of_the_other_kind_are_reported() {
     let folder = sweep_folder();
     fs::write(folder.path().join("tuned.toml"), TUNED).expect("a tuned file");
+    let training = "[models]\ntarget = 'a'\ndraft = 'b'\n[[prompts]]\nfile = 'p.jsonl'\n[training]\nsteps = 1\n";
+    fs::write(folder.path().join("train.toml"), training).expect("a training file");
     let mut shown = String::new();
     for arguments in [
         &["sweep", "tuned.toml"][..],
+        &["sweep", "train.toml"],
+        &["train", "sweep.toml"],
+        &["train", "tuned.toml"],
+        &["serve", "train.toml"],
+        &["lint", "train.toml"],
         &["serve", "sweep.toml"],
         &["export", "sweep.toml", "--to", "sglang"],
         &["export", "tuned.toml", "--to", "slgang"],

@@ -45,6 +45,24 @@ pub fn read_source(path: &Path) -> anyhow::Result<Source> {
     Ok(Source::new(name, read_text(path, LARGEST_CONFIGURATION)?))
 }
 
+/// Refuses a file of another kind than a command takes: they are all TOML and lie in the same
+/// folders, so they are easily mixed up.
+///
+/// # Errors
+/// When it is of another kind.
+pub fn expect_kind(source: &Source, expected: FileKind) -> anyhow::Result<()> {
+    match FileKind::from_text(source.text()) {
+        Some(kind) if kind != expected => bail!(
+            "{0} is a {1}, not a {2}: run it with `spectune {3} {0}`",
+            source.name(),
+            kind.name(),
+            expected.name(),
+            kind.command()
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// Reads a tuned file, and prints its warnings.
 ///
 /// # Errors
@@ -57,6 +75,7 @@ pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
             path.display()
         );
     }
+    expect_kind(&source, FileKind::Tuned)?;
     let tuned = TunedFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
     for caveat in tuned.caveats() {
         terminal::note(&format!("warning: {}: {caveat}", path.display()));

@@ -12,10 +12,13 @@ There are two tables per engine, and one more for vLLM. Columns are separated by
 
 - `ENGINE.tsv`: name, takes (switch, optional, value, values), since, until, same as. `since` is the first version read that has
   the name, if an older one lacks it; `until` is the first one that no longer has it.
-- `ENGINE_values.tsv`: name, type (int, size, float, text), open or closed, since, until, words. `since` and `until` are those of
-  the list of accepted words, if there is one. A word that was added or removed while there was a list has its own versions after
-  an `@`, as `dsa@0.5.13..` or `qoq@..0.5.20`. A list is open if plugins can extend it, or if a function of the engine parses its
-  words. Types and openness are those of the newest version. A flag that accepts any text has no row.
+- `ENGINE_values.tsv`: name, type (int, size, float, text, or one of JSON), open or closed, since, until, words. `since` and
+  `until` are those of the list of accepted words, if there is one; of JSON `since` is the first version from which on the type
+  is the newest version's, if an older one has another. A word that was added or removed while there was a list has its own
+  versions after an `@`, as `dsa@0.5.13..` or `qoq@..0.5.20`. A list is open if plugins can extend it, or if a function of the
+  engine parses its words. Types and openness are those of the newest version. A flag that accepts any text has no row.
+  The types of JSON: `json` is any; of `dict` the parser takes any, and the engine an object; the parser itself refuses what
+  is no `object`; of `text-or-dict` only a text in braces is read as JSON.
 - `vllm_speculative.tsv`: what, name, since, until. The keys that the JSON of `--speculative-config` accepts, and the words of
   `method` and `rejection_sample_method`.
 """
@@ -175,10 +178,21 @@ def words_of(value):
     return value if plain else None
 
 
-KINDS = {"int": "int", "float": "float", "human_readable_int": "size", "human_readable_int_or_auto": "size"}
+KINDS = {
+    "int": "int",
+    "float": "float",
+    "human_readable_int": "size",
+    "human_readable_int_or_auto": "size",
+    "loads": "json",
+    "json_list_type": "json",
+}
+JSON = ("json", "dict", "object", "text-or-dict")
+"""Types that are JSON."""
 
 
 def kind_of(node):
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("optional_type", "parse_type") and node.args:
+        return kind_of(node.args[0])
     name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
     return KINDS.get(name, "text")
 
@@ -264,6 +278,8 @@ def sglang(package):
     for flag in flags:
         if flag and flag.names[0] in PARSERS:
             flag.words, flag.is_open = parser_words(package, *PARSERS[flag.names[0]]), True
+        if flag and flag.names[0] in PARSED_LATER:
+            flag.kind = "dict"
     return [flag for flag in flags if flag]
 
 
@@ -272,6 +288,9 @@ PARSERS = {
     "--tool-call-parser": ("sglang/srt/function_call/function_call_parser.py", "FunctionCallParser", "ToolCallParserEnum"),
 }
 """Flags whose words are `auto` and the keys of a mapping in a class."""
+
+PARSED_LATER = ("--json-model-override-args", "--model-loader-extra-config")
+"""Flags whose JSON is read after the parser, in any launch (`configs/model_config.py`, `configs/load_config.py`)."""
 
 
 def parser_words(package, file, owner, mapping):
@@ -323,6 +342,8 @@ def of_field(module, node, extendable):
     if isinstance(inner, ast.Name) and inner.id == "bool" and parser is None:
         return Flag(names, "switch", dest=node.target.id)
     kind = kind_of(parser if parser is not None else inner)
+    if kind == "json" and base in ("Dict", "dict"):
+        kind = "dict"
     return Flag(names, takes_of(None, nargs, module), kind, words, is_open(choices, parser, extendable), node.target.id)
 
 
@@ -429,6 +450,8 @@ def of_annotation(owner, annotation, field):
     types = parts(owner, annotation)
     name = lambda node: node.id if isinstance(node, ast.Name) else getattr(getattr(node, "value", None), "id", "")
     names = [name(node) for _, node in types]
+    if any(is_dataclass(module, node) for module, node in types):
+        return "value", "object", None, False
     if "bool" in names:
         return ("optional" if "str" in names else "boolean"), "text", None, False
     literals = [(module, node) for module, node in types if isinstance(node, ast.Subscript) and name(node) == "Literal"]
@@ -445,7 +468,30 @@ def of_annotation(owner, annotation, field):
         return "value", ("size" if field in SIZES else "text" if "str" in names else "int"), None, False
     if "float" in names:
         return "value", ("text" if "str" in names else "float"), None, False
+    if any(one in ("dict", "Dict") for one in names):
+        # Any other type beside it makes a text without braces one.
+        is_alone = all(one in ("dict", "Dict", "") for one in names)
+        takes_pairs = "nullable_kvs" in (owner.package.text(VLLM) or "")
+        return "value", ("dict" if is_alone and not takes_pairs else "text-or-dict"), None, False
     return "value", "text", None, False
+
+
+def is_dataclass(module, node):
+    """Whether a type is one of the configuration classes, which `get_kwargs` reads from JSON."""
+    if not isinstance(node, ast.Name):
+        return False
+    found = module.lookup(node.id)
+    if not (isinstance(found, tuple) and isinstance(found[1], ast.ClassDef)) or is_for_checkers(module, node.id):
+        return False
+    named = [part.func if isinstance(part, ast.Call) else part for part in found[1].decorator_list]
+    return any(getattr(part, "id", getattr(part, "attr", "")) in ("config", "dataclass") for part in named)
+
+
+def is_for_checkers(module, name):
+    """Whether a name is a class for type checkers alone: at run time it is bound to another value, such as `Any`."""
+    blocks = [node for node in module.tree.body if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"]
+    targets = [target for block in blocks for node in block.orelse if isinstance(node, ast.Assign) for target in node.targets]
+    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
 
 
 def flat_literal(literals):
@@ -590,6 +636,9 @@ def value_rows(values, versions):
             continue
         is_open = values[name][listed[-1]][1] if listed else is_open
         since, until = span(listed, versions, there) if listed else ("-", "-")
+        if kind in JSON:
+            others = [version for version in there if values[name][version][0] != kind]
+            since = there[there.index(others[-1]) + 1] if others else "-"
         words = {word: [version for version in listed if word in values[name][version][2]] for version in listed for word in values[name][version][2]}
         shown = [word + at(*span(own, versions, listed)) for word, own in words.items()]
         rows.append((name, kind, "open" if is_open else "closed", since, until, " ".join(shown)))

@@ -9,7 +9,7 @@ mod serve;
 mod speculative;
 mod table;
 
-pub use accepted::{AcceptedValues, ValueKind, Word, is_size};
+pub use accepted::{AcceptedValues, JsonForm, ValueKind, Word, is_size};
 pub use key::Key;
 pub(crate) use list::with_flags;
 pub use registered::{Arity, Lookup, Registered, Spelling, lookup, sglang, spelling, spellings, vllm};

@@ -5,6 +5,8 @@
 pub enum FileKind {
     /// What to sweep: [`SweepFile`](crate::sweep::SweepFile).
     Sweep,
+    /// What to train: [`TrainFile`](crate::train::TrainFile).
+    Train,
     /// What a sweep chose: [`TunedFile`](crate::tuned::TunedFile).
     Tuned,
 }
@@ -17,6 +19,9 @@ impl FileKind {
         if has(&["policy"]) && has(&["measured", "models", "engine"]) {
             return Some(Self::Tuned);
         }
+        if has(&["training", "answers", "general"]) && has(&["models", "prompts"]) {
+            return Some(Self::Train);
+        }
         // No launch has these tables, and every sweep file has `[models]` and `[workload]`.
         (has(&["models"]) && has(&["workload", "batch", "space", "search", "objective", "arrivals"])
             || has(&["workload"]) && has(&["batch", "space", "search", "objective", "arrivals"]))
@@ -27,7 +32,17 @@ impl FileKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Sweep => "sweep file",
+            Self::Train => "training file",
             Self::Tuned => "tuned file",
+        }
+    }
+
+    /// The command that takes such a file.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Sweep => "sweep",
+            Self::Train => "train",
+            Self::Tuned => "serve",
         }
     }
 }
@@ -49,6 +64,7 @@ mod tests {
         check("[models]\ntarget = 3 3\n[workload]\n", Some(FileKind::Sweep));
         check("[workload.random]\ninput_length = 3\n[space]\n", Some(FileKind::Sweep));
         check("format = 9\n[models]\n[[ policy ]]\n[measured]\n", Some(FileKind::Tuned));
+        check("[models]\ntarget = 3 3\n[[prompts]]\n[training]\n", Some(FileKind::Train));
         check("model_path = \"x\"\n[environment]\nA = \"b\"\n", None);
         check("SGLANG_ARGS=(\n  --x\n)\n", None);
         check("", None);

@@ -38,13 +38,14 @@ problems! {
     UNUSED_SUPPRESSION = "LT10" "unused-suppression" Warning "a suppression comment matches no finding";
     WRONG_SUPPRESSION = "LT11" "wrong-suppression" Warning "a suppression comment names an unknown rule";
     YAML_SYNTAX = "LT12" "invalid-yaml" Error "a YAML file is not valid";
-    BAD_VALUE = "LT13" "bad-value" Error "a flag that takes a number has something else, or a key of vLLM's JSON a value of another type";
-    JSON_SYNTAX = "LT14" "invalid-json" Error "the JSON of vLLM's speculative configuration cannot be read";
+    BAD_VALUE = "LT13" "bad-value" Error "a flag that takes a number or a JSON object has something else, or a key of vLLM's JSON a value of another type";
+    JSON_SYNTAX = "LT14" "invalid-json" Error "the JSON of a flag cannot be read";
     ODD_BLANK = "LT15" "odd-blank" Error "a no-break space or another odd blank joins words that it seems to separate, or a typographic dash or quote is written where a plain one is meant";
     IMAGE_ENTRY_POINT = "LT16" "image-entry-point" Error "a container image does not take the command after it: its entry point is the server itself, or runs a flag as a program";
     NO_SHELL = "LT17" "no-shell" Error "arguments that no shell reads are written as for a shell: a flag and its value in one item, a comment, a backslash at the end of a line; or a shell keeps them as parameters of its script";
     NEWER_VERSION = "LT18" "newer-version" Info "the engine's version is newer than all that are known: what changed since is not";
     WITHOUT_MODEL = "LT19" "without-model" Error "a server is started without the model that its parser requires";
+    NOT_CHECKED = "LT20" "not-checked" Error "a file or a folder that is to be checked cannot be read, or has no launch";
 }
 
 impl Problem {

@@ -13,14 +13,15 @@ mod settings;
 mod summary;
 mod unchecked;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lint::report::render;
 use schemas::{
-    diagnostic::{Findings, Format, Safety, Severity, fix, statistics},
+    diagnostic::{Diagnostic, Findings, Format, Safety, Severity, fix, statistics},
     engines::Engine,
     gpu::GpuMemory,
-    text::Source,
+    problems::NOT_CHECKED,
+    text::{Source, Span},
     version::EngineVersion,
 };
 
@@ -139,6 +140,34 @@ pub struct Arguments {
 struct FileResult {
     checked: CheckedText,
     fixes: Option<fix::FixedText>,
+    /// Why the fixes could not be written.
+    unwritten: Option<anyhow::Error>,
+}
+
+/// What could not be done, while the other files were.
+#[derive(Default)]
+struct LintFailures {
+    /// What could not be checked, each with its name and a finding that says why.
+    unchecked: Vec<(Source, Vec<Diagnostic>)>,
+    /// The number of files whose fixes could not be written.
+    unwritten: usize,
+}
+
+impl LintFailures {
+    fn unchecked(&mut self, path: &Path, error: &anyhow::Error) {
+        terminal::print_error(error);
+        let why = NOT_CHECKED.at(Span::default(), format!("{error:#}"), "").certain();
+        self.unchecked.push((Source::new(path.display().to_string(), ""), vec![why]));
+    }
+
+    fn unwritten(&mut self, error: &anyhow::Error) {
+        terminal::print_error(error);
+        self.unwritten += 1;
+    }
+
+    fn are_any(&self) -> bool {
+        !self.unchecked.is_empty() || self.unwritten > 0
+    }
 }
 
 /// Runs the command.
@@ -162,30 +191,29 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let key = setup::api_key(arguments.api_key_env.as_deref())?;
     let running = arguments.url.as_deref().map(|url| LintedServer::ask(url, key)).transpose()?;
     let linter = Linter::new(&arguments, running.as_ref().map(LintedServer::runs).unwrap_or_default())?;
-    let (mut all, mut unreadable) = (Vec::new(), 0);
-    let mut failed = |error: anyhow::Error| {
-        // Continue with the other files.
-        terminal::print_error(&error);
-        unreadable += 1;
-    };
+    let (mut all, mut failures) = (Vec::new(), LintFailures::default());
     let mut files = Vec::new();
     arguments.files.iter().for_each(|file| match files::in_path(file) {
         Ok(found) => files.extend(found),
-        Err(error) => failed(error),
+        Err(error) => failures.unchecked(file, &error),
     });
     // In the order of the files, so that the output is the same on every machine.
-    for done in parallel::map(&files, |file| one(&linter, &arguments, file)) {
+    for (file, done) in files.iter().zip(parallel::map(&files, |file| one(&linter, &arguments, file))) {
         match done {
-            Ok(done) => all.push(done),
-            Err(error) => failed(error),
+            Ok(mut done) => {
+                done.unwritten.take().iter().for_each(|error| failures.unwritten(error));
+                all.push(done);
+            }
+            Err(error) => failures.unchecked(&file.path, &error),
         }
     }
     if let Some(running) = running.as_ref().filter(|_| arguments.files.is_empty()) {
         let settings = linter.settings_of(std::path::Path::new("."))?;
-        all.push(FileResult { checked: linter.check(running.source()?, &settings), fixes: None });
+        let checked = linter.check(running.source()?, &settings);
+        all.push(FileResult { checked, fixes: None, unwritten: None });
     }
-    for folder in files::without_launch(&arguments.files, &all, arguments.allow_no_launch) {
-        failed(folder);
+    for (folder, error) in files::without_launch(&arguments.files, &all, arguments.allow_no_launch) {
+        failures.unchecked(folder, &error);
     }
     if arguments.fix || arguments.diff {
         for done in all.iter().filter(|done| done.checked.has_composed && !done.checked.diagnostics.is_empty()) {
@@ -194,14 +222,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         }
     }
     let held = running.as_ref().map(|running| running.held(&all)).unwrap_or_default();
-    print(&arguments, &all, running.as_ref().map(|running| (running, held.as_slice())))?;
+    print(&arguments, &all, &failures, running.as_ref().map(|running| (running, held.as_slice())))?;
     if arguments.format == Format::Full {
         let shown = if arguments.unsafe_fixes { Safety::Unsafe } else { Safety::Safe };
-        terminal::note(&summary::summary(&all, unreadable, arguments.diff.then_some(shown)));
+        terminal::note(&summary::summary(&all, &failures, arguments.diff.then_some(shown)));
     }
     let fails = |done: &FileResult| done.checked.diagnostics.iter().any(|finding| finding.severity > Severity::Info);
     let fails = all.iter().any(fails) || held.iter().any(|one| one.differing() > 0);
-    Ok(match (unreadable > 0, !arguments.exit_zero && fails) {
+    Ok(match (failures.are_any(), !arguments.exit_zero && fails) {
         (true, _) => Exit::Usage,
         (false, true) => Exit::Findings,
         (false, false) => Exit::Fine,
@@ -219,20 +247,28 @@ fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow
         let check = |source: &Source| linter.check(source.clone(), &settings).diagnostics;
         let fixed = fix::until_stable(&source, arguments.unsafe_fixes, check);
         if arguments.fix {
-            apply_fixes::write(&fixed.text, file, &source)?;
+            if let Err(error) = apply_fixes::write(&fixed.text, file, &source) {
+                let checked = linter.check(source, &settings);
+                return Ok(FileResult { checked, fixes: None, unwritten: Some(error) });
+            }
             source = Source::new(source.name(), fixed.text.as_str());
         }
         fixes = Some(fixed);
     }
-    Ok(FileResult { checked: linter.check(source, &settings), fixes })
+    Ok(FileResult { checked: linter.check(source, &settings), fixes, unwritten: None })
 }
 
 fn print(
     arguments: &Arguments,
     all: &[FileResult],
+    failures: &LintFailures,
     running: Option<(&LintedServer, &[ServerComparison])>,
 ) -> anyhow::Result<()> {
-    let findings: Vec<Findings<'_>> = all.iter().map(|done| done.checked.findings()).collect();
+    let mut findings: Vec<Findings<'_>> = all.iter().map(|done| done.checked.findings()).collect();
+    // Whoever reads the others sees the messages.
+    if matches!(arguments.format, Format::Github | Format::Json | Format::Sarif) && !arguments.statistics {
+        findings.extend(failures.unchecked.iter().map(|(source, diagnostics)| Findings { source, diagnostics }));
+    }
     let changes = |done: &FileResult| Some(apply_fixes::diff(&done.checked.source, &done.fixes.as_ref()?.text));
     let diff = || all.iter().filter_map(changes).collect::<String>();
     let rendered =

@@ -115,10 +115,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let source = setup::read_source(&arguments.sweep)?;
-    // Both files are TOML and lie in the same folder, so they are easily mixed up.
-    if FileKind::from_text(source.text()) == Some(FileKind::Tuned) {
-        bail!("{0} is a tuned file, not a sweep file: run it with `spectune serve {0}`", arguments.sweep.display());
-    }
+    setup::expect_kind(&source, FileKind::Sweep)?;
     let mut file = SweepFile::read_all(&source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     if let Some(size) = arguments.tp_size {
         file.engine.tp_size = size.into();

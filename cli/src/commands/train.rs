@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use engine::DeviceChoice;
 use schemas::paths::folder_of;
-use schemas::{quoting::quoted, train::TrainFile};
+use schemas::{kind::FileKind, quoting::quoted, train::TrainFile};
 use training::{RunOutcome, StepsOn, TrainRequest, TrainingError, inputs::TrainingInputs};
 
 use self::progress::ShownProgress;
@@ -56,6 +56,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let source = setup::read_source(&arguments.train)?;
+    setup::expect_kind(&source, FileKind::Train)?;
     let file = TrainFile::read_all(&source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     let folder = folder_of(&arguments.train);
     let file = inputs::resolve(file, &folder, &source).map_err(|finding| WrongFile::new(source.clone(), finding))?;

@@ -82,8 +82,8 @@ impl<State: Default> Starts<State> {
         &mut self.all[at]
     }
 
-    /// Sets a configuration that was printed, given the one before it, also for servers whose own is
-    /// not in the log.
+    /// Sets a configuration that was printed, given the one before it, also for servers whose own
+    /// is not in the log.
     pub fn configure(&mut self, prefix: String, settings: impl FnOnce(&LoggedSettings) -> LoggedSettings) {
         let start = self.begin(prefix);
         start.settings = settings(&start.settings);

@@ -6,6 +6,7 @@ mod build;
 pub(super) mod flag_names;
 mod join;
 mod joined;
+pub(super) mod json_values;
 mod model_word;
 mod numbers;
 mod place;
@@ -211,6 +212,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
         is_untaken: false,
         is_templated: false,
         callee: None,
+        config_is_call: false,
         forks: Forks::default(),
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };

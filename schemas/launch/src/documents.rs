@@ -33,6 +33,8 @@ struct WorkItem {
     read: ReadDocument,
     /// The blocks of a template that may be missing.
     blocks: Vec<Span>,
+    /// Where a template may write more than is visible.
+    unseen: Vec<Span>,
     /// What was found in the texts in it, last ones first.
     found: Vec<Parsed>,
     /// Config files in it: their names, and the anchors of their launches.
@@ -47,8 +49,9 @@ pub(super) fn parse(source: &Source, kind: TextKind, context: TextContext, optio
     if !may_be_template(source, kind) {
         return parsed;
     }
-    for RenderedTemplate { source, blocks, others } in template::other_branches(source, kind == TextKind::Yaml) {
-        let other = parse_item(WorkItem { blocks, ..item(&source) });
+    for RenderedTemplate { source, blocks, others, unseen } in template::other_branches(source, kind == TextKind::Yaml)
+    {
+        let other = parse_item(WorkItem { blocks, unseen, ..item(&source) });
         let is_in = |launch: &Launch| others.iter().any(|block| overlap(launch.span, *block));
         let launches: Vec<Launch> = other.launches.into_iter().filter(is_in).collect();
         let is_own = |found: &Finding| launches.iter().any(|launch| overlap(launch.span, found.span));
@@ -99,8 +102,8 @@ fn parse_item(item: WorkItem) -> Parsed {
 
 impl WorkItem {
     fn new(source: Source, kind: TextKind, context: TextContext, options: Options) -> Self {
-        let (read, blocks, found, config_files) = Default::default();
-        Self { source, kind, options, context, depth: 0, outer: None, read, blocks, found, config_files }
+        let (read, blocks, unseen, found, config_files) = Default::default();
+        Self { source, kind, options, context, depth: 0, outer: None, read, blocks, unseen, found, config_files }
     }
 
     fn inside(document: Document, outer: usize, options: &Options, depth: usize) -> Self {
@@ -146,9 +149,9 @@ impl WorkItem {
     fn read_template(&mut self) -> bool {
         let is_yaml = self.kind == TextKind::Yaml;
         if may_be_template(&self.source, self.kind)
-            && let Some(RenderedTemplate { source, blocks, .. }) = template::first_branches(&self.source, is_yaml)
+            && let Some(rendered) = template::first_branches(&self.source, is_yaml)
         {
-            (self.source, self.blocks) = (source, blocks);
+            (self.source, self.blocks, self.unseen) = (rendered.source, rendered.blocks, rendered.unseen);
         }
         // A template of YAML may itself be valid YAML: its reader tries that first.
         if is_yaml || !TextKind::is_template(self.source.name()) {
@@ -161,7 +164,7 @@ impl WorkItem {
         true
     }
 
-    /// Marks the launches of which a template may leave a part out.
+    /// Marks the launches of which a template may leave a part out, or to which it may add.
     fn doubt_blocks(&self, launches: &mut [Launch], findings: &mut [Finding]) {
         for launch in launches {
             let span = launch.span;
@@ -169,12 +172,20 @@ impl WorkItem {
             if !self.blocks.iter().any(is_within) {
                 continue;
             }
-            launch.is_part = true;
+            // With these branches it is all that is given.
+            launch.is_part |= self.unseen.iter().any(|place| is_within(place) || self.follows(span, place));
             launch.is_templated = true;
             let own =
                 findings.iter_mut().filter(|found| span.start <= found.span.start && found.span.start <= span.end);
             own.for_each(|found| _ = found.doubts.insert(Doubt::Template));
         }
+    }
+
+    /// Whether a place is the next one after a launch in which anything is written.
+    fn follows(&self, launch: Span, place: &Span) -> bool {
+        let after = self.source.text().get(launch.end..).unwrap_or_default();
+        let next = after.trim_start_matches(|letter: char| letter.is_whitespace() || "\\\"'".contains(letter));
+        (launch.end..=launch.end + after.len() - next.len()).contains(&place.start)
     }
 
     /// Adds what was found in a text of this one.

@@ -43,6 +43,11 @@ pub(super) fn is_of_other_engine(image: &str) -> bool {
     TABLE.others.iter().any(|other| name == *other || (other.len() > 3 && name.contains(other.as_str())))
 }
 
+/// Whether a word is the name of another engine.
+pub(super) fn is_other_engine(word: &str) -> bool {
+    TABLE.others.iter().any(|other| other == word)
+}
+
 /// The name of an image in lower case, without namespace, tag and digest.
 fn name_of(image: &str) -> String {
     let name = image.rsplit('/').next().and_then(|name| name.split([':', '@']).next());

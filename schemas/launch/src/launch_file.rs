@@ -200,6 +200,7 @@ fn build(source: &Source, entries: &[FileEntry<'_>], findings: &mut Vec<Finding>
         is_untaken: false,
         is_templated: false,
         callee: None,
+        config_is_call: false,
         forks: Forks::default(),
         insertion: insertion(source, last_end),
     }

@@ -22,6 +22,7 @@ mod entry_point;
 mod evidence;
 mod forks;
 mod images;
+mod json_text;
 mod kind;
 mod known_in;
 mod launch_file;
@@ -31,6 +32,7 @@ mod makefile;
 mod markdown;
 mod odd_blanks;
 mod origin;
+mod other_servers;
 mod patch;
 pub mod placeholder;
 mod print;
@@ -138,7 +140,8 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     let kind = kind::TextKind::detect(source);
     let context = TextContext::for_text(source, kind);
     let forks = context.forks;
-    let mut parsed = documents::parse(source, kind, context, options);
+    let mut parsed = documents::parse(source, kind, context.clone(), options);
+    other_servers::drop_theirs(source, &context, &mut parsed);
     evidence::fill_in(source, options, forks, &mut parsed.launches);
     // What the text says of the engine counts for what was found while it was read.
     for launch in parsed.launches.iter().filter(|launch| launch.is_changed) {
@@ -149,6 +152,10 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     drop_repeated(&mut parsed);
     crlf::report(source, &mut parsed);
     launcher::tell_apart(source, &mut parsed.launches);
+    for launch in parsed.launches.iter_mut().filter(|launch| launch.callee.is_some()) {
+        let config = launch.vllm_speculation();
+        launch.config_is_call = config.is_some_and(|config| source.slice(config.span).starts_with("dict("));
+    }
     parsed
 }
 
@@ -248,6 +255,8 @@ pub struct Launch {
     /// The class of the engine that a program calls with these keywords, if it is certainly the
     /// engine's own.
     pub callee: Option<Callee>,
+    /// Whether a program writes its speculative configuration as a call: `dict(method="mtp")`.
+    pub config_is_call: bool,
     /// The plugins and forks that the text names.
     pub forks: Forks,
     /// Where and how a flag can be inserted.

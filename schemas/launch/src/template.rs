@@ -2,6 +2,7 @@
 
 mod branches;
 mod choices;
+mod parts;
 mod statements;
 
 use schemas::text::{Source, Span};
@@ -19,6 +20,8 @@ pub(super) struct RenderedTemplate {
     pub blocks: Vec<Span>,
     /// Those of which another branch than the first one is read.
     pub others: Vec<Span>,
+    /// Where more may be written than is visible.
+    pub unseen: Vec<Span>,
 }
 
 /// A template with the first branch of each block, as far as conditions allow it. `None` where
@@ -45,21 +48,15 @@ pub(super) fn other_branches(source: &Source, joins_lines: bool) -> Vec<Rendered
 }
 
 fn rendered(source: &Source, joins_lines: bool, choice: &BranchChoice) -> Option<RenderedTemplate> {
-    let branches::Rendered { text, blocks, others } = branches::rendered(source.text(), joins_lines, choice)?;
-    Some(RenderedTemplate { source: Source::new(source.name(), text), blocks, others })
+    let branches::Rendered { text, blocks, others, unseen } = branches::rendered(source.text(), joins_lines, choice)?;
+    Some(RenderedTemplate { source: Source::new(source.name(), text), blocks, others, unseen })
 }
 
 /// A template with a variable in place of each expression, or blanks where one is alone in a line,
 /// each byte in its place; `None` for a text that has none, or of which only some branches are
 /// rendered.
 pub(super) fn filled(source: &Source) -> Option<Source> {
-    let text = source.text();
-    fill(source, |span| {
-        let before = text.get(..span.start).unwrap_or_default().rsplit('\n').next().unwrap_or_default();
-        let after = text.get(span.end..).unwrap_or_default();
-        let is_last = after.bytes().find(|byte| !b" \t\r".contains(byte)).is_none_or(|byte| byte == b'\n');
-        Some(if before.trim().is_empty() && is_last { (' ', ' ') } else { ('$', '_') })
-    })
+    fill(source, |span| Some(if branches::is_alone(source.text(), span) { (' ', ' ') } else { ('$', '_') }))
 }
 
 /// Whether a text has statements or expressions of a template.

@@ -1,6 +1,8 @@
 //! Units of systemd, and podman's units in the same format: the commands of `ExecStart=`; and those
 //! of supervisord's programs.
 
+mod supervisor;
+
 use std::sync::Arc;
 
 use schemas::text::{Located, Source, Span};
@@ -21,6 +23,8 @@ const MOST_VARIABLES: usize = 128;
 
 /// A key with its value, including continued lines.
 struct UnitEntry<'a> {
+    /// The name of its section.
+    section: &'a str,
     key: &'a str,
     value: &'a str,
     place: Span,
@@ -28,19 +32,25 @@ struct UnitEntry<'a> {
 
 /// Finds the commands that a unit starts.
 pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> ReadDocument {
-    let source = &without_comments(source);
+    let is_of_supervisord = has_programs_of_supervisord(source);
+    let source = &if is_of_supervisord { supervisor::joined(source) } else { without_comments(source) };
     let entries = entries(source);
     let specifiers = Specifiers::from_source(source, options.variables.as_deref());
     let image = entries.iter().find(|entry| entry.key == "Image");
-    let mut surroundings = surroundings(&entries, &specifiers);
-    surroundings.image = image.map(|image| image.value.to_owned());
+    let mut of_unit = surroundings(&entries, &specifiers);
+    of_unit.image = image.map(|image| image.value.to_owned());
     let command = |entry: &UnitEntry<'_>| {
+        let surroundings = match is_of_supervisord {
+            true => supervisor::surroundings(&entries, entry.section),
+            false => of_unit.clone(),
+        };
         // `Exec=` contains flags only: its leading dash is not a prefix of systemd.
         let is_flags = entry.key == "Exec";
         let prefixes: &[char] = if is_flags { &[] } else { &['-', '@', '+', '!', ':', '|'] };
         let command = entry.value.trim_start_matches(prefixes);
         let mut composed = Composed::default();
-        for (name, value) in surroundings.environment.iter() {
+        // Supervisord fills no variables in.
+        for (name, value) in surroundings.environment.iter().filter(|_| !is_of_supervisord) {
             let Some(text) = value.value.known() else { continue };
             let is_split = splits(command, name);
             // In braces a value is not split, and a file may set the variable once more.
@@ -54,13 +64,12 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         }
         specifiers.compose(command, Span::new(entry.place.end - command.len(), entry.place.end), &mut composed);
         Document {
-            surroundings: surroundings.clone(),
+            surroundings,
             version: image.and_then(|image| version_in_image(image.value, image.place)),
             engine: image.and_then(|image| engine_of_image(image.value)).filter(|_| command.starts_with("--")),
             ..composed.into_document(TextKind::Script, context.clone())
         }
     };
-    let is_of_supervisord = has_programs_of_supervisord(source);
     let starts = entries.iter().filter(|entry| match entry.key {
         "ExecStart" | "Exec" | "ExecStartPre" => !is_of_supervisord,
         key => is_of_supervisord && key == "command",
@@ -95,6 +104,7 @@ fn without_comments(source: &Source) -> Source {
 fn entries(source: &Source) -> Vec<UnitEntry<'_>> {
     let text = source.text();
     let mut entries = Vec::new();
+    let mut section = "";
     let mut lines = text.split_inclusive('\n').peekable();
     let mut at = 0;
     while let Some(line) = lines.next() {
@@ -107,12 +117,16 @@ fn entries(source: &Source) -> Vec<UnitEntry<'_>> {
             end = at - (next.len() - next.trim_end().len());
             last = next;
         }
-        let Some((key, value)) = text.get(start..end).and_then(|entry| entry.split_once('=')) else { continue };
+        let whole = text.get(start..end).unwrap_or_default();
+        if let Some(name) = whole.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = name;
+        }
+        let Some((key, value)) = whole.split_once('=') else { continue };
         if key.trim_start().starts_with(['#', ';', '[']) {
             continue;
         }
         let value = value.trim_start();
-        entries.push(UnitEntry { key: key.trim(), value, place: Span::new(end - value.len(), end) });
+        entries.push(UnitEntry { section, key: key.trim(), value, place: Span::new(end - value.len(), end) });
     }
     entries
 }
@@ -171,8 +185,7 @@ fn surroundings(entries: &[UnitEntry<'_>], specifiers: &Specifiers<'_>) -> Surro
     let mut surroundings = Surroundings::default();
     for entry in entries {
         match entry.key {
-            // Supervisord's programs have variables of their own, and those of supervisord.
-            "EnvironmentFile" | "PassEnvironment" | "environment" => surroundings.is_open = true,
+            "EnvironmentFile" | "PassEnvironment" => surroundings.is_open = true,
             "Environment" => {
                 let environment = Arc::make_mut(&mut surroundings.environment);
                 let pairs = unquoted_words(entry.value);

@@ -152,6 +152,12 @@ impl Launch {
         self.arguments.iter().rfind(is_key).map(|argument| argument.span)
     }
 
+    /// The flag that gives a key of the speculative configuration by itself.
+    pub fn vllm_key_flag(&self, key: &str) -> Option<&str> {
+        let is_key = |argument: &&Argument| matches!(named(&argument.flag.value), Some(ConfigFlag::Key(own)) if own.replace('-', "_") == key);
+        self.arguments.iter().rfind(is_key).map(|argument| argument.flag.value.as_str())
+    }
+
     /// The span of a key in the value of `--speculative-config`, spelled exactly like this.
     pub fn vllm_key_in_config(&self, key: &str) -> Option<Span> {
         let own = |argument: &&Argument| !argument.in_branch && is_config(&argument.flag.value);

@@ -7,6 +7,7 @@
 mod accepted;
 mod area;
 mod class_table;
+mod devices;
 #[cfg(test)]
 mod examples;
 mod explain;

@@ -222,6 +222,7 @@ fn recipes_of_srt_slurm_are_read() {
 #[test]
 fn trainers_are_read() {
     let verl = "python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.name=sglang \\\n  \
+                actor_rollout_ref.model.mtp.enable=True actor_rollout_ref.model.mtp.enable_rollout=True \
                 actor_rollout_ref.model.mtp.speculative_num_steps=4 \\\n  \
                 +actor_rollout_ref.rollout.engine_kwargs.sglang.speculative_algorithm=EAGLE \\\n  \
                 +actor_rollout_ref.rollout.engine_kwargs.sglang.speculative_eagle_topk=1 \\\n  \

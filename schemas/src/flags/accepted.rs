@@ -18,6 +18,21 @@ pub enum ValueKind {
     Size,
     /// Python's `float`.
     Number,
+    /// JSON.
+    Json(JsonForm),
+}
+
+/// The JSON that a flag takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonForm {
+    /// Any.
+    Any,
+    /// An object; the parser takes any JSON, and the engine fails later.
+    Dict,
+    /// An object; the parser refuses any other JSON.
+    Object,
+    /// An object in braces. Any other text is a text.
+    TextOrDict,
 }
 
 /// The values that an engine's parser accepts for a flag.
@@ -27,7 +42,8 @@ pub struct AcceptedValues {
     pub kind: ValueKind,
     /// Whether plugins can extend the list, or the engine does more than compare words with it.
     pub is_open: bool,
-    /// First version with a list of words, if an older one accepts any word.
+    /// First version with a list of words, if an older one accepts any word. Of JSON the first one
+    /// that takes this kind.
     since: Option<EngineVersion>,
     /// First version that accepts any word again.
     until: Option<EngineVersion>,
@@ -77,6 +93,17 @@ impl AcceptedValues {
             && self.until.is_none_or(|until| version < until)
     }
 
+    /// The JSON that a version takes, and whether that is certain: without a version, an older one
+    /// may take something else.
+    pub fn json_in(&self, version: Option<EngineVersion>) -> Option<(JsonForm, bool)> {
+        let ValueKind::Json(form) = self.kind else { return None };
+        match (version, self.since) {
+            (_, None) => Some((form, true)),
+            (None, Some(_)) => Some((form, false)),
+            (Some(version), Some(since)) => (since <= version).then_some((form, true)),
+        }
+    }
+
     /// The words that the version accepts.
     pub fn words_in(&self, version: EngineVersion) -> impl Iterator<Item = &'static str> {
         self.words.iter().filter(move |word| word.exists_in(version)).map(|word| word.text)
@@ -112,6 +139,10 @@ fn row(line: &'static str) -> Option<(&'static str, AcceptedValues)> {
         "int" => ValueKind::Integer,
         "size" => ValueKind::Size,
         "float" => ValueKind::Number,
+        "json" => ValueKind::Json(JsonForm::Any),
+        "dict" => ValueKind::Json(JsonForm::Dict),
+        "object" => ValueKind::Json(JsonForm::Object),
+        "text-or-dict" => ValueKind::Json(JsonForm::TextOrDict),
         _ => return None,
     };
     let is_open = columns.next()? == "open";

@@ -44,7 +44,11 @@ pub(super) fn in_path(named: &Path) -> anyhow::Result<Vec<File>> {
 }
 
 /// Errors for folders in which nothing was checked.
-pub(super) fn without_launch(named: &[PathBuf], all: &[FileResult], allowed: bool) -> Vec<anyhow::Error> {
+pub(super) fn without_launch<'n>(
+    named: &'n [PathBuf],
+    all: &[FileResult],
+    allowed: bool,
+) -> Vec<(&'n Path, anyhow::Error)> {
     let settings = |folder: &Path| {
         let is_in = |done: &&FileResult| Path::new(done.checked.source.name()).starts_with(folder);
         all.iter().filter(is_in).any(|done| !done.checked.passed_over)
@@ -58,7 +62,7 @@ pub(super) fn without_launch(named: &[PathBuf], all: &[FileResult], allowed: boo
             ENDINGS.join(", .")
         )
     };
-    empty.map(complaint).collect()
+    empty.map(|folder| (folder.as_path(), complaint(folder))).collect()
 }
 
 fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {

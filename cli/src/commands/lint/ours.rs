@@ -1,10 +1,12 @@
-//! Lints spectune's own files: sweep files and tuned files.
+//! Lints spectune's own files: sweep files, training files and tuned files.
 
 use std::path::Path;
 
-use schemas::{diagnostic::Diagnostic, kind::FileKind, sweep::SweepFile, text::Source, tuned::TunedFile};
+use schemas::{
+    diagnostic::Diagnostic, kind::FileKind, sweep::SweepFile, text::Source, train::TrainFile, tuned::TunedFile,
+};
 
-/// Findings in a sweep or tuned file; `None` if the text is neither.
+/// Findings in a sweep, training or tuned file; `None` if the text is none of them.
 pub(super) fn findings(source: &Source) -> Option<Vec<Diagnostic>> {
     let path = Path::new(source.name());
     let may_be = path.extension().is_some_and(|ending| ending == "toml") || source.name() == "<stdin>";
@@ -14,6 +16,7 @@ pub(super) fn findings(source: &Source) -> Option<Vec<Diagnostic>> {
             Ok(file) => inputs(file, path, source),
             Err(findings) => findings,
         },
+        FileKind::Train => TrainFile::read_all(source).err().unwrap_or_default(),
         FileKind::Tuned => TunedFile::read(source).err().map(|finding| *finding).into_iter().collect(),
     })
 }

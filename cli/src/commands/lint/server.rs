@@ -83,7 +83,7 @@ impl LintedServer {
     /// Where the launches of a checked text differ from what the server runs, one line each.
     #[cfg(feature = "engine")]
     pub fn differing(&self, checked: super::check::CheckedText) -> Vec<String> {
-        let held = self.held(&[FileResult { checked, fixes: None }]);
+        let held = self.held(&[FileResult { checked, fixes: None, unwritten: None }]);
         let differing = held.iter().flat_map(|one| one.compared.iter().map(move |value| (&one.name, value)));
         let differing = differing.filter(|(_, value)| value.differs);
         let resolved = |value: &running::ComparedValue| value.resolved.clone().unwrap_or_else(|| "?".into());

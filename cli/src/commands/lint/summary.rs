@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use schemas::diagnostic::{Diagnostic, Safety, Severity};
 
-use super::FileResult;
+use super::{FileResult, LintFailures};
 
-/// The last line; `unreadable` files were not checked. If a diff only shows fixes, `shown` are
-/// those up to this safety.
-pub(super) fn summary(all: &[FileResult], unreadable: usize, shown: Option<Safety>) -> String {
+/// The last line. If a diff only shows fixes, `shown` are those up to this safety.
+pub(super) fn summary(all: &[FileResult], failures: &LintFailures, shown: Option<Safety>) -> String {
     let findings = || all.iter().flat_map(|done| &done.checked.diagnostics);
     let count = |severity| findings().filter(|finding| finding.severity == severity).count();
     let counts = [
@@ -18,6 +17,10 @@ pub(super) fn summary(all: &[FileResult], unreadable: usize, shown: Option<Safet
     ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
     let mut text = if counts.is_empty() { "no findings".to_owned() } else { format!("found {}", counts.join(", ")) };
+    if failures.unwritten > 0 {
+        text = format!("{} could not be written; {text}", failures.unwritten);
+    }
+    let unreadable = failures.unchecked.len();
     if unreadable > 0 {
         // Files that were not read have no findings.
         let rest = counted(all.len(), "file", "s").map_or_else(String::new, |rest| format!("; {text} in {rest}"));
@@ -63,5 +66,19 @@ fn counted(count: usize, word: &str, plural: &str) -> Option<String> {
         0 => None,
         1 => Some(format!("1 {word}")),
         count => Some(format!("{count} {word}{plural}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_were_checked_and_not_written_are_counted() {
+        let failures = LintFailures { unwritten: 2, ..LintFailures::default() };
+        assert_eq!(summary(&[], &failures, None), "2 could not be written; no findings");
+        let mut failures = LintFailures { unwritten: 1, ..LintFailures::default() };
+        failures.unchecked(std::path::Path::new("a.sh"), &anyhow::anyhow!("cannot read a.sh"));
+        assert_eq!(summary(&[], &failures, None), "1 could not be checked");
     }
 }

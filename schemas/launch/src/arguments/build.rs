@@ -23,7 +23,7 @@ use super::{
         writing::Writing,
     },
     flag_names::FlagNames,
-    numbers, place, split, unknown,
+    json_values, numbers, place, split, unknown,
 };
 
 /// Builds the launches of one text.
@@ -105,6 +105,7 @@ impl LaunchBuilder<'_> {
             is_untaken: command.is_untaken,
             is_templated: false,
             callee: self.context.callee,
+            config_is_call: false,
             forks: Forks::default(),
             insertion,
         }
@@ -172,11 +173,8 @@ impl LaunchBuilder<'_> {
             troubles.retain(|trouble| is_read || trouble.code == problems::MISSING_VALUE.code);
             findings.append(&mut troubles);
             let mut wrong = vllm::bad_values(self.source, self.context, arguments, false);
-            // Hydra has its own grammar, what splits a variable that is used elsewhere is unknown,
-            // and a shell on the other host reads the words once more.
-            if detected.launcher == Launcher::Hydra || command.is_variable || is_over_ssh(command, detected) {
-                wrong.iter_mut().for_each(|one| _ = one.doubts.insert(Doubt::OtherQuoting));
-            }
+            wrong.extend(self.bad_json(command, detected, arguments));
+            doubt_quoting(command, detected, &mut wrong);
             findings.append(&mut wrong);
             numbers::bad_values(arguments, detected.engine, self.context.callee, findings);
             return;
@@ -198,8 +196,17 @@ impl LaunchBuilder<'_> {
         if detected.launcher == Launcher::Dynamo || is_own_front_end(command, detected) {
             found.iter_mut().for_each(|one| _ = one.doubts.insert(Doubt::OwnFlags));
         }
+        found.extend(self.bad_json(command, detected, arguments));
+        doubt_quoting(command, detected, &mut found);
         findings.append(&mut found);
         numbers::bad_values(arguments, detected.engine, self.context.callee, findings);
+    }
+
+    /// JSON that the engine cannot read.
+    fn bad_json(&self, command: &ShellCommand<'_>, detected: &Detected, arguments: &[Argument]) -> Vec<Finding> {
+        let stated = command.version.filter(|stated| stated.is_of(detected.engine));
+        let version = self.options.version.or(stated.map(|stated| stated.version.value));
+        json_values::bad_json(self.source, self.context, arguments, detected.engine, version)
     }
 
     /// Flags that may also be given. For flags that are already given, the value becomes unknown.
@@ -227,6 +234,15 @@ impl LaunchBuilder<'_> {
             }
         }
         keys
+    }
+}
+
+/// Notes where quotes may be read by something else: Hydra has its own grammar, what splits a
+/// variable that is used elsewhere is unknown, and a shell on the other host reads the words once
+/// more.
+fn doubt_quoting(command: &ShellCommand<'_>, detected: &Detected, found: &mut [Finding]) {
+    if detected.launcher == Launcher::Hydra || command.is_variable || is_over_ssh(command, detected) {
+        found.iter_mut().for_each(|one| _ = one.doubts.insert(Doubt::OtherQuoting));
     }
 }
 

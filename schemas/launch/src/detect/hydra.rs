@@ -30,9 +30,13 @@ const MTP: [&str; 2] = [".model.mtp.", ".rollout.mtp."];
 /// verl's key of the model that the engine serves.
 const MODEL: &str = "actor_rollout_ref.model.path";
 
+/// verl's section on the engine itself, whose keys of ranks are in `verl`.
+const ROLLOUT: &str = "actor_rollout_ref.rollout.";
+
 /// The index of the word that names the program.
 pub fn program(texts: &[&str], words: &[Field<'_>]) -> Option<usize> {
-    let given = || texts.iter().filter_map(|text| argument(text)).any(|argument| argument.flag.is_none());
+    let is_own = |argument: &Override<'_>| argument.flag.is_none() && argument.section != OverrideSection::Ranks;
+    let given = || texts.iter().filter_map(|text| argument(text)).any(|argument| is_own(&argument));
     let at = words.iter().position(|word| {
         // A variable before it may hold its folder.
         let text = word.value.written();
@@ -63,10 +67,20 @@ struct Override<'t> {
     name: &'t str,
     /// The engine's flag, if it has another name.
     flag: Option<&'static str>,
-    /// Whether it is in verl's section on multi-token prediction.
-    is_of_mtp: bool,
+    section: OverrideSection,
     /// Offset of its value.
     value: usize,
+}
+
+/// Whose key an override sets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OverrideSection {
+    /// The engine's own.
+    Engine,
+    /// One of verl's section on multi-token prediction.
+    Mtp,
+    /// One of verl's numbers of ranks.
+    Ranks,
 }
 
 fn argument(text: &str) -> Option<Override<'_>> {
@@ -78,7 +92,12 @@ fn argument(text: &str) -> Option<Override<'_>> {
     let value = path.len() + 1;
     if path.trim_start_matches('+') == MODEL {
         let key = path.len() - MODEL.len();
-        return Some(Override { engine: None, key, name: MODEL, flag: Some("--model"), is_of_mtp: false, value });
+        let section = OverrideSection::Engine;
+        return Some(Override { engine: None, key, name: MODEL, flag: Some("--model"), section, value });
+    }
+    if let Some(name) = path.trim_start_matches('+').strip_prefix(ROLLOUT).filter(|name| verl::RANKS.contains(name)) {
+        let (key, section) = (path.len() - name.len(), OverrideSection::Ranks);
+        return Some(Override { engine: None, key, name, flag: None, section, value });
     }
     let behind = |section: &str| match section.starts_with('.') {
         true => path.find(section).map(|at| at + section.len()),
@@ -89,17 +108,17 @@ fn argument(text: &str) -> Option<Override<'_>> {
         .find_map(|(section, engine)| Some((Some(*engine), behind(section)?)))
         .or_else(|| MTP.iter().find_map(|section| Some((None, behind(section)?))))?;
     let name = path.get(key..)?;
-    let is_of_mtp = engine.is_none();
-    let is_known = !is_of_mtp || verl::is_of_engine(name);
-    is_known.then_some(Override { engine, key, name, flag: None, is_of_mtp, value })
+    let section = if engine.is_none() { OverrideSection::Mtp } else { OverrideSection::Engine };
+    let is_known = engine.is_some() || verl::is_of_engine(name);
+    is_known.then_some(Override { engine, key, name, flag: None, section, value })
 }
 
 /// The engine's arguments among some words, as flags with their values, each with its own span.
 pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>], of_engine: Engine) -> Vec<Field<'a>> {
-    let (mut fields, mut switches) = (Vec::new(), Vec::new());
+    let (mut fields, mut switches, mut ranks) = (Vec::new(), Vec::new(), Vec::new());
     for word in words {
         let text = word.value.written();
-        let Some(Override { key, name, flag, is_of_mtp, value, .. }) = argument(text) else { continue };
+        let Some(Override { key, name, flag, section, value, .. }) = argument(text) else { continue };
         let stands = source_of(word.span) == text;
         let place = |from: usize, to: usize| match stands {
             true => Span::new(word.span.start + from, word.span.start + to),
@@ -114,9 +133,17 @@ pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>], of
             false => Value::Unknown(written.to_owned().into()),
         };
         let given = Located::new(given, value_place);
-        if is_of_mtp {
-            switches.push(verl::MtpSwitch { name: name.to_owned(), place: name_place, given });
-            continue;
+        let own = |given| verl::VerlSwitch { name: name.to_owned(), place: name_place, given };
+        match section {
+            OverrideSection::Engine => {}
+            OverrideSection::Mtp => {
+                switches.push(own(given));
+                continue;
+            }
+            OverrideSection::Ranks => {
+                ranks.push(own(given));
+                continue;
+            }
         }
         let flag = flag.map_or_else(|| format!("--{}", dashed(name)), str::to_owned);
         let flag: CommandText<'a> = Value::Known(Cow::Owned(flag));
@@ -127,11 +154,15 @@ pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>], of
             _ => fields.extend([Located::new(flag, name_place), given]),
         }
     }
-    let texts = words.iter().map(|word| word.value.written());
-    let has_own_config =
-        texts.into_iter().any(|text| text.starts_with("--config-path") || text.starts_with("--config-dir"));
+    let has = |names: &[&str]| words.iter().any(|word| names.iter().any(|name| word.value.written().starts_with(name)));
+    let has_own_config = has(&["--config-path", "--config-dir"]);
     let of_mtp = verl::flags(&switches, of_engine, has_own_config, &fields);
+    // Where a config of the user's own gives the number of ranks, it is not known.
+    let is_verl = !has_own_config && !has(&["--config-name"]);
+    let engine = words.iter().find(|word| word.value.written().starts_with("actor_rollout_ref.rollout.name="));
+    let of_ranks = verl::rank_flags(&ranks, of_engine, engine.map(|word| word.span).filter(|_| is_verl), &fields);
     fields.extend(of_mtp);
+    fields.extend(of_ranks);
     fields
 }
 

@@ -1,5 +1,5 @@
-//! verl's switches of multi-token prediction (`MtpConfig`), and the engine's flags that they stand
-//! for, with verl's own defaults.
+//! verl's switches of multi-token prediction (`MtpConfig`) and its numbers of ranks
+//! (`RolloutConfig`), and the engine's flags that they stand for, with verl's own defaults.
 
 use schemas::{
     engines::Engine,
@@ -41,8 +41,17 @@ const fn vllm(key: &'static str, flag: &'static str, default: Option<&'static st
     MtpFlag { engine: Engine::Vllm, key, flag, default }
 }
 
-/// A key of the section as it is written.
-pub struct MtpSwitch<'a> {
+/// Keys of the rollout that say how many ranks an engine has.
+pub const RANKS: [&str; 3] = [TENSOR, DATA, EXPERT];
+const TENSOR: &str = "tensor_model_parallel_size";
+const DATA: &str = "data_parallel_size";
+const EXPERT: &str = "expert_parallel_size";
+
+/// The ranks of an engine for which nothing is written.
+const DEFAULT_RANKS: &str = "2";
+
+/// A key of verl's as it is written.
+pub struct VerlSwitch<'a> {
     pub name: String,
     pub place: Span,
     pub given: Field<'a>,
@@ -56,7 +65,7 @@ pub fn is_of_engine(name: &str) -> bool {
 /// The flags that verl gives the engine for what is written in the section, beside those in
 /// `others`. Where it is not known whether the switches are on, only what is written is given.
 pub fn flags<'a>(
-    written: &[MtpSwitch<'a>],
+    written: &[VerlSwitch<'a>],
     engine: Engine,
     has_own_config: bool,
     others: &[Field<'a>],
@@ -69,11 +78,7 @@ pub fn flags<'a>(
         None => (!has_own_config).then_some(false),
     };
     let states = SWITCHES.map(state);
-    // verl's own settings count only where the engine's own ones do not say the same.
-    let is_given = |flag: &str| {
-        let whole = flag.split_once('.').map_or(flag, |(whole, _)| whole);
-        others.iter().any(|other| other.value.known().is_some_and(|text| text.starts_with(whole)))
-    };
+    let is_given = |flag: &str| is_among(others, flag);
     if states.contains(&Some(false)) {
         return Vec::new();
     }
@@ -90,4 +95,103 @@ pub fn flags<'a>(
         Some([flag(place), Located::new(value, place)])
     });
     fields.flatten().collect()
+}
+
+/// Whether the engine's own settings say the same as one of verl's, which then does not count.
+fn is_among(others: &[Field<'_>], flag: &str) -> bool {
+    let whole = flag.split_once('.').map_or(flag, |(whole, _)| whole);
+    others.iter().any(|other| other.value.known().is_some_and(|text| text.starts_with(whole)))
+}
+
+/// The flags that verl gives the engine for its numbers of ranks, beside those in `others`.
+/// `default` is the place for verl's own number, if no other config gives one.
+pub fn rank_flags<'a>(
+    written: &[VerlSwitch<'a>],
+    engine: Engine,
+    default: Option<Span>,
+    others: &[Field<'a>],
+) -> Vec<Field<'a>> {
+    let find = |name: &str| written.iter().rfind(|switch| switch.name == name);
+    let number = |name: &str| match find(name) {
+        Some(switch) => switch.given.value.known().and_then(|text| text.parse::<usize>().ok()),
+        None => Some(1),
+    };
+    let standing = default.map(|place| (place, Located::new(Value::Known(DEFAULT_RANKS.into()), place)));
+    let tensor = find(TENSOR).map(|switch| (switch.place, switch.given.clone())).or(standing);
+    let mut fields = Vec::new();
+    let mut add = |flag: &'static str, place: Span, given: Option<Field<'a>>| {
+        if !is_among(others, flag) {
+            fields.push(Located::new(Value::Known(flag.into()), place));
+            fields.extend(given);
+        }
+    };
+    let (data, expert) = (find(DATA), find(EXPERT).filter(|_| number(EXPERT) != Some(1)));
+    if engine == Engine::Vllm {
+        if let Some((place, given)) = tensor {
+            add("--tensor-parallel-size", place, Some(given));
+        }
+        if let Some(switch) = data.filter(|_| number(DATA) != Some(1)) {
+            add("--data-parallel-size", switch.place, Some(switch.given.clone()));
+        }
+        if let Some(switch) = expert.filter(|_| number(EXPERT).is_some()) {
+            add("--enable-expert-parallel", switch.place, None);
+        }
+        return fields;
+    }
+    // SGLang's ranks are those of all replicas.
+    if let Some((place, given)) = tensor {
+        let own = given.value.known().and_then(|text| text.parse::<usize>().ok());
+        let all = own.zip(number(DATA)).and_then(|(own, replicas)| own.checked_mul(replicas));
+        let value = match all {
+            Some(all) => Value::Known(all.to_string().into()),
+            None => Value::Unknown(given.value.written().to_owned().into()),
+        };
+        add("--tp-size", place, Some(Located::new(value, given.span)));
+    }
+    if let Some(switch) = data {
+        add("--dp-size", switch.place, Some(switch.given.clone()));
+    }
+    if let Some(switch) = expert {
+        add("--ep-size", switch.place, Some(switch.given.clone()));
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The flags of the keys in `written`, pairs of a name and a value.
+    fn check(written: &[(&str, &str)], engine: Engine, is_default: bool, expected: &str) {
+        let value = |text: &str| match text.starts_with('$') {
+            true => Value::Unknown(text.to_owned().into()),
+            false => Value::Known(text.to_owned().into()),
+        };
+        let switch = |(name, text): &(&str, &str)| VerlSwitch {
+            name: (*name).to_owned(),
+            place: Span::default(),
+            given: Located::new(value(text), Span::default()),
+        };
+        let written: Vec<VerlSwitch<'_>> = written.iter().map(switch).collect();
+        let found = rank_flags(&written, engine, is_default.then(Span::default), &[]);
+        let words: Vec<&str> = found.iter().map(|field| field.value.written()).collect();
+        assert_eq!(words.join(" "), expected);
+    }
+
+    #[test]
+    fn numbers_of_ranks_are_those_that_verl_gives_the_engine() {
+        let (sglang, vllm) = (Engine::Sglang, Engine::Vllm);
+        check(&[], sglang, true, "--tp-size 2");
+        check(&[], vllm, true, "--tensor-parallel-size 2");
+        check(&[], vllm, false, "");
+        check(&[(TENSOR, "4")], vllm, true, "--tensor-parallel-size 4");
+        check(&[(TENSOR, "4"), (DATA, "2"), (EXPERT, "8")], sglang, true, "--tp-size 8 --dp-size 2 --ep-size 8");
+        check(
+            &[(TENSOR, "4"), (DATA, "2"), (EXPERT, "8")],
+            vllm,
+            true,
+            "--tensor-parallel-size 4 --data-parallel-size 2 --enable-expert-parallel",
+        );
+        check(&[(TENSOR, "$TP"), (EXPERT, "1")], sglang, true, "--tp-size $TP");
+    }
 }

@@ -20,11 +20,17 @@ pub struct Aliases<'t> {
     /// Classes of the program; `None` for one whose arguments are not followed, or of which there
     /// are two.
     pub classes: HashMap<&'t str, Option<OwnClass<'t>>>,
-    /// What each function returns; `None` if that is not one expression.
-    pub returned: HashMap<&'t str, Option<Node<'t>>>,
+    /// What each function may return; nothing if that is not known.
+    pub returned: HashMap<&'t str, Vec<Node<'t>>>,
 }
 
 impl<'t> Aliases<'t> {
+    /// Whether a name is that of a class, imported or of the program's own.
+    pub fn names_class(&self, text: &str, node: Node<'_>) -> bool {
+        let name = text.get(node.byte_range()).unwrap_or_default();
+        self.imported.contains_key(name) || self.classes.contains_key(name)
+    }
+
     /// Records what a node says about a name.
     pub fn note(&mut self, text: &'t str, node: Node<'t>) {
         match node.kind() {
@@ -46,8 +52,8 @@ impl<'t> Aliases<'t> {
             }
             "function_definition" => {
                 let Some(name) = identifier(text, node.child_by_field_name("name")) else { return };
-                let value = || returned(text, node);
-                self.returned.entry(name).and_modify(|known| *known = None).or_insert_with(value);
+                let values = || returned(text, node).unwrap_or_default();
+                self.returned.entry(name).and_modify(Vec::clear).or_insert_with(values);
             }
             _ => {}
         }

@@ -58,23 +58,18 @@ pub struct Started<'t> {
     pub is_tried: bool,
 }
 
-/// What a call starts, if it calls an engine's class.
+/// What a call starts, if it calls an engine's class: one of several where the program chooses the
+/// class.
 ///
 /// Other libraries have classes of the same names: a class of another module, or imported from one,
 /// is not an engine's.
-pub fn started<'t>(text: &'t str, names: &PythonNames<'t>, call: Node<'t>) -> Option<Started<'t>> {
-    let function = call.child_by_field_name("function")?;
-    let written = text.get(function.byte_range())?;
+pub fn started<'t>(text: &'t str, names: &PythonNames<'t>, call: Node<'t>) -> Vec<Started<'t>> {
+    let Some(function) = call.child_by_field_name("function") else { return Vec::new() };
+    let written = text.get(function.byte_range()).unwrap_or_default();
     let (module, name) = written.rsplit_once('.').unwrap_or(("", written));
     if name == OF_RAY && text.contains("ray") && !text.contains("llm_engine") {
-        return Some(Started {
-            engine: Engine::Vllm,
-            name,
-            presets: Vec::new(),
-            constructors: Vec::new(),
-            callee: None,
-            is_tried: false,
-        });
+        let (presets, constructors) = Default::default();
+        return vec![Started { engine: Engine::Vllm, name, presets, constructors, callee: None, is_tried: false }];
     }
     let is_tried = is_tried(text, call);
     let with = |engine: Engine, name: &'t str, is_own: bool| {
@@ -87,15 +82,18 @@ pub fn started<'t>(text: &'t str, names: &PythonNames<'t>, call: Node<'t>) -> Op
         && let Some(engine) = engine_of(text, module, name)
     {
         let is_own = if module.is_empty() { names.is_own(name) } else { is_package(module) };
-        return Some(with(engine, name, is_own));
+        return vec![with(engine, name, is_own)];
     }
-    let class = match is_call_of_base(text, call) {
-        true => Class::from_base(text, names, call),
+    let classes = match is_call_of_base(text, call) {
+        true => Class::from_base(text, names, call).into_iter().collect(),
         false => Class::from_alias(text, names, function),
     };
-    let Class { module, name, presets, constructors } = class.filter(|class| is_package(class.module))?;
-    let started = with(engine_of(text, module, name)?, name, true);
-    Some(Started { presets, constructors, ..started })
+    let own = classes.into_iter().filter(|class| is_package(class.module));
+    let own = own.filter_map(|Class { module, name, presets, constructors }| {
+        let started = with(engine_of(text, module, name)?, name, true);
+        Some(Started { presets, constructors, ..started })
+    });
+    own.collect()
 }
 
 /// The engine that a class of a module starts, if it does.

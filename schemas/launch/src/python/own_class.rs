@@ -10,6 +10,9 @@ use super::nodes::{descendants, identifier, named_children};
 /// Maximum number of nodes of a constructor that is read.
 const MOST_NODES: usize = 1 << 12;
 
+/// Maximum number of `return` of a function that is read.
+const MOST_RETURNS: usize = 8;
+
 /// Maximum number of parameters of a constructor that is read.
 const MOST_PARAMETERS: usize = 1 << 8;
 
@@ -184,8 +187,8 @@ fn parameters<'t>(text: &'t str, list: Node<'t>) -> Option<Vec<ClassParameter<'t
     Some(found)
 }
 
-/// What a function returns in every case; `None` if that is not one expression.
-pub fn returned<'t>(text: &'t str, function: Node<'t>) -> Option<Node<'t>> {
+/// What a function may return, one expression for each `return`; `None` if that is not known.
+pub fn returned<'t>(text: &'t str, function: Node<'t>) -> Option<Vec<Node<'t>>> {
     let is_async = text.get(function.byte_range())?.starts_with("async");
     let is_method =
         function.parent().and_then(|block| block.parent()).is_some_and(|it| it.kind() == "class_definition");
@@ -194,7 +197,11 @@ pub fn returned<'t>(text: &'t str, function: Node<'t>) -> Option<Node<'t>> {
     }
     let is_own = |node: Node<'_>| !matches!(node.kind(), "function_definition" | "lambda" | "class_definition");
     let nodes = descendants(function.child_by_field_name("body")?, MOST_NODES, is_own)?;
-    let mut returns = nodes.into_iter().filter(|node| matches!(node.kind(), "return_statement" | "yield"));
-    let (only, others) = (returns.next()?, returns.next());
-    only.named_child(0).filter(|_| only.kind() == "return_statement" && others.is_none())
+    let ends: Vec<Node<'t>> =
+        nodes.into_iter().filter(|node| matches!(node.kind(), "return_statement" | "yield")).collect();
+    if ends.len() > MOST_RETURNS || ends.iter().any(|end| end.kind() == "yield") {
+        return None;
+    }
+    // A `return` of nothing gives nothing that can be called.
+    Some(ends.into_iter().filter_map(|end| end.named_child(0)).collect())
 }

@@ -34,6 +34,10 @@ pub fn commands(text: &str, tree: &Tree) -> Vec<PythonCommand> {
                 found.push(command);
                 false
             }
+            NodeContent::Ways(commands) => {
+                found.extend(commands);
+                false
+            }
         }
     });
     found
@@ -60,6 +64,8 @@ enum NodeContent {
     /// It holds no command, and neither does what is below it.
     Nothing,
     PythonCommand(PythonCommand),
+    /// One of several commands.
+    Ways(Vec<PythonCommand>),
 }
 
 fn look<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>) -> NodeContent {
@@ -72,20 +78,13 @@ fn look<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>) -> NodeConte
             NodeContent::Nothing
         }
         "call" => {
-            let started = call::started(text, names, node);
-            let found = started.and_then(|started| {
+            let found = call::started(text, names, node).into_iter().filter_map(|started| {
                 let command = call::command(text, names, &started, node)?;
-                Some((started, command))
+                let Started { callee, is_tried, .. } = started;
+                Some(PythonCommand { command, is_part: is_tried, is_started: true, is_call: !is_tried, callee })
             });
-            found.map_or(NodeContent::Deeper, |(Started { callee, is_tried, .. }, command)| {
-                NodeContent::PythonCommand(PythonCommand {
-                    command,
-                    is_part: is_tried,
-                    is_started: true,
-                    is_call: !is_tried,
-                    callee,
-                })
-            })
+            let found: Vec<PythonCommand> = found.collect();
+            if found.is_empty() { NodeContent::Deeper } else { NodeContent::Ways(found) }
         }
         "list" | "tuple" if names.is_taken(node) => NodeContent::Nothing,
         "assignment" => steps(text, names, node).map_or(NodeContent::Deeper, NodeContent::PythonCommand),
@@ -94,7 +93,7 @@ fn look<'t>(text: &'t str, names: &PythonNames<'t>, node: Node<'t>) -> NodeConte
         "string" | "concatenated_string" => string(text, names, node),
         "binary_operator" => match string(text, names, node) {
             NodeContent::PythonCommand(found) => NodeContent::PythonCommand(found),
-            NodeContent::Deeper | NodeContent::Nothing => NodeContent::Deeper,
+            NodeContent::Deeper | NodeContent::Nothing | NodeContent::Ways(_) => NodeContent::Deeper,
         },
         _ => NodeContent::Deeper,
     }

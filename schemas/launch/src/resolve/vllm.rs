@@ -150,21 +150,26 @@ mod tests {
 
     use crate::{Options, parse, resolve::resolve};
 
-    /// The table of a launch of vLLM in 0.29.0, with an MTP layer in the target.
-    fn table(text: &str) -> String {
+    /// The table of a launch of vLLM, with an MTP layer in the target.
+    fn table(text: &str, version: EngineVersion) -> String {
         let source = Source::new("run.sh", text);
         let parsed = parse(&source, &Options::default());
         let launch = parsed.launches.first().expect("a launch");
         let config = ModelConfig::parse("{\"num_nextn_predict_layers\": 1}").expect("an object");
         let target = ModelFacts { config, ..ModelFacts::default() };
-        resolve(launch, EngineVersion::new(0, 29, 0), true, Some(&target), None, None).table(&source)
+        resolve(launch, version, true, Some(&target), None, None).table(&source)
     }
 
     #[track_caller]
     fn check(text: &str, rows: &[&str]) {
-        let table = table(text);
+        check_in(EngineVersion::new(0, 29, 0), text, rows);
+    }
+
+    #[track_caller]
+    fn check_in(version: EngineVersion, text: &str, rows: &[&str]) {
+        let table = table(text, version);
         let plain = table.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(plain.starts_with("resolved for vllm 0.29.0"), "{table}");
+        assert!(plain.starts_with(&format!("resolved for vllm {version}")), "{table}");
         for row in rows {
             assert!(plain.contains(row), "{row} in\n{table}");
         }
@@ -202,5 +207,16 @@ mod tests {
         check(&with("dspark"), &["model_runner V2 default: V1 does not have"]);
         let chosen = format!("VLLM_USE_V2_MODEL_RUNNER=0 {}", with("eagle3"));
         check(&chosen, &["model_runner V1 written at 1:"]);
+        // Flags decide too.
+        let ranks = format!("{} -pcp 2", with("eagle3"));
+        check(&ranks, &["model_runner V2 default: V1 does not have prefill context parallel"]);
+        let stages = format!("{} -pp 2 --async-scheduling", with("eagle3"));
+        let newer = EngineVersion::new(0, 31, 0);
+        let lack = "V1 does not have pipeline parallelism with async scheduling";
+        check_in(newer, &stages, &[&format!("model_runner V2 default: {lack}")]);
+        check_in(newer, &stages.replace("--async", "--no-async"), &["model_runner ? not known"]);
+        let external = format!("{} -pp 2 --distributed-executor-backend external_launcher", with("mtp"));
+        check(&external, &["model_runner V1 default: V2 does not have pipeline parallelism with external_launcher"]);
+        check(&external.replace("-pp 2", "-pp 1"), &["model_runner ? not known"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schemas::text::Located;
+use schemas::text::{Located, Span};
 
 use super::{
     super::{
@@ -12,6 +12,7 @@ use super::{
         detect,
         document::Surroundings,
         kind::TextKind,
+        programs::{self, ProgramRole},
         shell::{Assignment, ShellWord, SimpleCommand},
     },
     Interpreter, MOST_COMMANDS, ShellVariable, Used, anything,
@@ -133,7 +134,17 @@ impl<'a> Interpreter<'a> {
         let Some(image) = detect::image_of(outer) else { return };
         let version = self.version_among(outer);
         let own = detect::image_with_own_entry_point(outer).map(|(image, first)| (image.to_owned(), first.clone()));
+        let options = outer.iter().take_while(|word| word.value.known() != Some(image.as_str()));
+        let options: Vec<Field<'a>> = options.cloned().collect();
+        let is_runtime =
+            |word: &Field<'_>| word.value.known().is_some_and(|text| programs::has(text, ProgramRole::Runtime));
+        let inside = outer.iter().map(|word| word.span).reduce(Span::join).filter(|_| options.iter().any(is_runtime));
+        let mut container = self.surroundings(&[]);
+        container.add(&options);
         for line in self.commands.iter_mut().skip(from).filter(|line| line.surroundings.image.is_none()) {
+            if let Some(inside) = inside {
+                line.surroundings.enter(&container, inside);
+            }
             line.surroundings.image = Some(image.clone());
             line.version = line.version.or(version);
             line.passed_to.clone_from(&own);

@@ -6,7 +6,7 @@ use schemas::text::{Located, Span};
 use serde_json::Value as Json;
 
 use crate::{
-    Value,
+    Environment, Value,
     command::Field,
     document::Surroundings,
     programs::{self, ProgramRole},
@@ -19,9 +19,11 @@ pub(super) const MOST_EXPORTED: usize = 128;
 const LONGEST_JSON: usize = 1 << 14;
 
 impl Surroundings {
-    /// Adds the variables that the words before a program set.
+    /// Adds the variables that the words before a program set. A container has those alone that its
+    /// options name.
     pub fn add(&mut self, before: &[Field<'_>]) {
         let mut in_container = false;
+        let mut outside: Option<Arc<Environment>> = None;
         let mut words = before.iter();
         while let Some(word) = words.next() {
             let Some(text) = word.value.known() else {
@@ -31,6 +33,9 @@ impl Surroundings {
                 continue;
             };
             in_container |= programs::has(text, ProgramRole::Container);
+            if outside.is_none() && programs::has(text, ProgramRole::Runtime) {
+                outside = Some(std::mem::take(&mut self.environment));
+            }
             let (option, tied) = match text.split_once('=') {
                 Some((option, value)) if option.starts_with("--") => (option, Some(value)),
                 _ => (text, None),
@@ -44,7 +49,11 @@ impl Surroundings {
                 // `xterm`.
                 "-e" | "--env" if in_container => {
                     let Some(value) = value() else { return };
-                    self.assignment(value);
+                    let passed = value.value.and_then(|name| outside.as_ref()?.get_key_value(name));
+                    match passed {
+                        Some((name, variable)) => self.insert(name, variable.value.clone(), variable.span),
+                        None => self.assignment(value),
+                    }
                 }
                 "--export" => {
                     let Some(value) = value() else { return };
@@ -64,6 +73,19 @@ impl Surroundings {
                 _ => {}
             }
         }
+    }
+
+    /// Leaves of a command's variables those that it sets itself, in `inside`, and adds those that
+    /// a container around it gets.
+    pub fn enter(&mut self, container: &Self, inside: Span) {
+        let is_inside =
+            |variable: &Located<Value>| inside.start <= variable.span.start && variable.span.end <= inside.end;
+        let environment = Arc::make_mut(&mut self.environment);
+        environment.retain(|_, variable| is_inside(variable));
+        for (name, variable) in container.environment.iter() {
+            environment.entry(name.clone()).or_insert_with(|| variable.clone());
+        }
+        self.is_open |= container.is_open;
     }
 
     /// `NAME=value`, or the `NAME` of a variable that is passed on.

@@ -21,6 +21,8 @@ pub struct Rendered {
     pub blocks: Vec<Span>,
     /// Those of which another branch than the first one is read.
     pub others: Vec<Span>,
+    /// Where more may be written than is visible: loops, and lines that are one expression.
+    pub unseen: Vec<Span>,
 }
 
 /// A block that is open.
@@ -43,11 +45,12 @@ pub fn rendered(text: &str, joins_lines: bool, choice: &BranchChoice) -> Option<
         return None;
     }
     let (filled, void) = (text.as_bytes().to_vec(), vec![false; text.len()]);
-    let mut reader = BranchReader { text, filled, void, choice, blocks: Vec::new(), others: Vec::new() };
+    let (blocks, others, unseen) = Default::default();
+    let mut reader = BranchReader { text, filled, void, choice, blocks, others, unseen };
     let mut open: Vec<OpenBlock> = Vec::new();
     for TemplateStatement { span, effect, trims } in &all {
         match effect {
-            BlockEffect::Output => {}
+            BlockEffect::Output => reader.unseen.extend(is_alone(text, *span).then_some(*span)),
             BlockEffect::Silent => reader.remove(span.range(), *trims),
             BlockEffect::Opens => {
                 reader.remove(span.range(), *trims);
@@ -65,8 +68,17 @@ pub fn rendered(text: &str, joins_lines: bool, choice: &BranchChoice) -> Option<
         return None;
     }
     reader.take_lines_away(joins_lines);
-    let BranchReader { filled, blocks, others, .. } = reader;
-    Some(Rendered { text: String::from_utf8(filled).ok()?, blocks, others })
+    let BranchReader { filled, blocks, others, mut unseen, .. } = reader;
+    // What is in a branch that is not read leaves nothing.
+    unseen.retain(|span| filled.get(span.range()).is_some_and(|left| !left.trim_ascii().is_empty()));
+    Some(Rendered { text: String::from_utf8(filled).ok()?, blocks, others, unseen })
+}
+
+/// Whether an expression is all that its line has.
+pub fn is_alone(text: &str, span: Span) -> bool {
+    let before = text.get(..span.start).unwrap_or_default().rsplit('\n').next().unwrap_or_default();
+    let after = text.get(span.end..).unwrap_or_default();
+    before.trim().is_empty() && after.bytes().find(|byte| !b" \t\r".contains(byte)).is_none_or(|byte| byte == b'\n')
 }
 
 struct BranchReader<'a> {
@@ -77,6 +89,7 @@ struct BranchReader<'a> {
     choice: &'a BranchChoice,
     blocks: Vec<Span>,
     others: Vec<Span>,
+    unseen: Vec<Span>,
 }
 
 impl BranchReader<'_> {
@@ -112,6 +125,7 @@ impl BranchReader<'_> {
             start = divider;
         }
         self.blocks.push(whole);
+        self.unseen.extend(block.tested.is_none().then_some(whole));
         self.others.extend((read != Some(0)).then_some(whole));
     }
 

@@ -3,7 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::statements::{BlockEffect, TemplateStatement, statements};
+use super::{
+    parts::{comparison, each_part, outcome, parts},
+    statements::{BlockEffect, TemplateStatement, statements},
+};
+use crate::condition::LaunchCondition;
 
 /// Maximum number of choices that are tried.
 const MOST_CHOICES: usize = 64;
@@ -18,6 +22,8 @@ pub struct TestedCondition {
     /// The condition without blanks around its words, and without `not`.
     condition: String,
     is_negated: bool,
+    /// What it is made of, if it has several parts.
+    parts: Option<LaunchCondition>,
 }
 
 /// The branches that are read: 0 is the first one.
@@ -73,7 +79,9 @@ impl TestedCondition {
             None => (false, in_parentheses(&rest).unwrap_or(&rest)),
         };
         let (condition, is_unequal) = comparison(rest).unwrap_or_else(|| (rest.to_owned(), false));
-        (!rest.is_empty()).then_some(Self { condition, is_negated: (is_unless != is_not) != is_unequal })
+        let is_negated = (is_unless != is_not) != is_unequal;
+        let parts = parts(condition.as_str());
+        (!rest.is_empty()).then_some(Self { condition, is_negated, parts })
     }
 }
 
@@ -81,18 +89,6 @@ impl TestedCondition {
 fn in_parentheses(text: &str) -> Option<&str> {
     let inside = text.strip_prefix('(')?.strip_suffix(')')?;
     (!inside.contains(['(', ')'])).then(|| inside.trim())
-}
-
-/// Two operands that are compared, in one form for all languages, and whether they are to differ:
-/// `a == "b"`, `ne .a "b"`.
-fn comparison(text: &str) -> Option<(String, bool)> {
-    let words: Vec<&str> = text.split(' ').collect();
-    let (left, sign, right) = match words.as_slice() {
-        [sign @ ("eq" | "ne"), left, right] => (left, *sign, right),
-        [left, sign @ ("==" | "!="), right] => (left, *sign, right),
-        _ => return None,
-    };
-    Some((format!("{left} == {right}"), matches!(sign, "ne" | "!=")))
 }
 
 impl BranchChoice {
@@ -103,13 +99,20 @@ impl BranchChoice {
 
     /// The branch of a block with this many dividers; `None` if it leaves nothing.
     pub fn branch(&self, tested: Option<&TestedCondition>, dividers: usize) -> Option<usize> {
-        let chosen = tested.and_then(|tested| Some((tested, *self.by_condition.get(&tested.condition)?)));
+        let chosen = tested.and_then(|tested| Some((tested, self.of_condition(tested)?)));
         let branch = match chosen {
             None => return Some(if self.number > dividers { 0 } else { self.number }),
             Some((tested, branch)) if tested.is_negated => usize::from(branch == 0),
             Some((_, branch)) => branch,
         };
         (branch <= dividers).then_some(branch)
+    }
+
+    /// The branch of a condition: what its parts say, or what is chosen for it as a whole.
+    fn of_condition(&self, tested: &TestedCondition) -> Option<usize> {
+        let holds = |part: &str| self.by_condition.get(part).map(|branch| *branch == 0);
+        let by_parts = tested.parts.as_ref().and_then(|parts| outcome(parts, holds));
+        by_parts.map(|holds| usize::from(!holds)).or_else(|| self.by_condition.get(&tested.condition).copied())
     }
 
     /// The first branches, in which conditions that a text uses with `not` as well hold.
@@ -166,6 +169,13 @@ fn uses(text: &str) -> BTreeMap<String, Uses> {
             }
             BlockEffect::Closes => {
                 let Some((Some(tested), dividers)) = open.pop() else { continue };
+                if let Some(parts) = &tested.parts {
+                    each_part(parts, tested.is_negated, &mut |part, is_negated| {
+                        let uses = found.entry(part.to_owned()).or_default();
+                        uses.plain |= !is_negated;
+                        uses.negated |= is_negated;
+                    });
+                }
                 let uses = found.entry(tested.condition).or_default();
                 uses.plain |= !tested.is_negated;
                 uses.negated |= tested.is_negated;
@@ -227,8 +237,28 @@ mod tests {
         let tested = |text: &str| TestedCondition::by(text).map(|tested| (tested.condition, tested.is_negated));
         assert_ne!(tested("{% if a == b %}"), tested("{% if a == c %}"));
         assert_eq!(tested("{% if not (a != b) %}"), tested("{% if a == b %}"));
+        // Several parts are kept as they are written.
         assert_eq!(tested("{% if not a == b and c %}"), Some(("not a == b and c".into(), false)));
         assert_eq!(tested("{% if a and b != c %}"), Some(("a and b != c".into(), false)));
+    }
+
+    #[test]
+    fn parts_of_a_condition_have_one_outcome_too() {
+        for (condition, opposite) in [
+            ("a and b", "not a"),
+            ("a and b != c", "b == c"),
+            ("and .a .b", "not .a"),
+            ("not a", "a and b"),
+            ("and .a (eq .b \"c\")", "ne .b \"c\""),
+        ] {
+            let text =
+                format!("{{{{ if {condition} }}}}\nb\n{{{{ end }}}}\n{{{{ if {opposite} }}}}\nc\n{{{{ end }}}}\n");
+            let found = [BranchChoice::first(&text)].into_iter().chain(BranchChoice::others(&text));
+            let mut found: Vec<String> = found.map(|choice| words(&text, &choice)).collect();
+            found.sort();
+            found.dedup();
+            assert_eq!(found, ["b", "c"], "{text}");
+        }
     }
 
     #[test]

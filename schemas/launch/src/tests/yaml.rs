@@ -537,7 +537,7 @@ fn a_template_is_read_where_its_blocks_close() {
     let parsed = read("if .Values.spec");
     assert_eq!(parsed.findings, []);
     let [launch] = parsed.launches.as_slice() else { panic!("one launch") };
-    assert!(launch.has(Key::TpSize) && launch.count(Key::TpSize).is_none() && !launch.is_complete());
+    assert!(launch.has(Key::TpSize) && launch.count(Key::TpSize).is_none() && launch.is_templated);
     assert_eq!(launch.count(Key::SpeculativeNumSteps).map(|steps| steps.value), Some(3));
     let codes: Vec<&str> = read("else").findings.iter().map(|found| found.code).collect();
     assert_eq!(codes, ["LT02"]);

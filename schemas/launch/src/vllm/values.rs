@@ -9,8 +9,9 @@ use serde_json::{Map, Value as Json};
 use super::keys::{ConfigFlag, named};
 use crate::{
     Argument, Value,
-    context::{TextContext, TextForm},
-    placeholder::{is_cut, is_in_json, may_replace_value},
+    context::TextContext,
+    json_text::{GivenJson, place_of, shown},
+    placeholder::{is_cut, may_replace_value},
     problems,
 };
 
@@ -98,48 +99,11 @@ fn whole(
             finding.help = Some(EXAMPLE.into());
             found.push(finding);
         }
-        Err(error) if is_in_json(text, place_of_error(text, &error).start) => {}
-        Err(_) if context.fills_in && text.contains('$') => {}
-        Err(_) if is_bare_in_shell(source, word) => found.push(taken_apart(context, flag, word, text)),
         Err(error) => {
-            let place = place_of(source, word, text, place_of_error(text, &error));
-            let stated = error.to_string();
-            let what = stated.split(" at line ").next().unwrap_or_default();
-            let mut finding =
-                problems::JSON_SYNTAX.at(place, format!("the JSON of `{flag}` cannot be read: {what}"), "here");
-            finding.notes.push(format!("vllm: \"Value {} cannot be converted to <function loads>\"", shown(text)));
-            finding.help = Some(EXAMPLE.into());
-            found.push(finding.by_quoting());
+            let note = format!("vllm: \"Value {} cannot be converted to <function loads>\"", shown(text));
+            let given = GivenJson { source, context, flag, word, text };
+            found.extend(given.unreadable(&error, EXAMPLE, Some(note)));
         }
-    }
-}
-
-/// Whether JSON is unquoted in a shell's text.
-fn is_bare_in_shell(source: &Source, word: &Located<Value>) -> bool {
-    let written = source.slice(word.span);
-    // Words of a variable keep their quotes and arrive verbatim.
-    written.starts_with('{') && written.contains('"') && !word.value.written().contains('"')
-}
-
-/// JSON without quotes around it, of which a shell takes its own.
-fn taken_apart(context: &TextContext, flag: &str, word: &Located<Value>, text: &str) -> Finding {
-    let is_unit = context.form == TextForm::Unit;
-    let (who, what) = if is_unit { ("systemd", format!("`{}`", shown(text))) } else { ("the shell", arrives(text)) };
-    let message = format!("{who} removes the quotes from the JSON of `{flag}`: {what} arrives");
-    let mut finding = problems::JSON_SYNTAX.at(word.span, message, "not in quotes");
-    finding.help = Some(if is_unit { EXAMPLE.replace(" for the shell", "") } else { EXAMPLE.into() });
-    finding.by_quoting()
-}
-
-/// What arrives of bare JSON: where there is a comma in braces, bash makes a word of each side.
-fn arrives(text: &str) -> String {
-    let inside = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).filter(|inside| inside.contains(','));
-    match inside {
-        Some(inside) if !inside.contains(['{', '}']) => {
-            let words: Vec<String> = inside.split(',').take(4).map(|word| format!("`{}`", shown(word))).collect();
-            format!("bash splits it into words, and {}", words.join(" "))
-        }
-        _ => format!("`{}`", shown(text)),
     }
 }
 
@@ -193,19 +157,6 @@ impl JsonFieldError<'_> {
     }
 }
 
-fn shown(text: &str) -> String {
-    text.chars().take(60).collect()
-}
-
-/// Where the JSON's reader stopped.
-fn place_of_error(text: &str, error: &serde_json::Error) -> Span {
-    let before = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum::<usize>();
-    let at = (before + error.column().saturating_sub(1)).min(text.len().saturating_sub(1));
-    let start = (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
-    let width = text.get(start..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
-    Span::new(start, start + width)
-}
-
 /// Where the value of a key stands in a text that is an object; the whole where it is not found, or
 /// not surely.
 fn place_of_value(text: &str, key: &str) -> Span {
@@ -221,19 +172,6 @@ fn place_of_value(text: &str, key: &str) -> Span {
     match (values.next(), values.next()) {
         (Some(value), None) => value,
         _ => whole,
-    }
-}
-
-/// The place of a part of a word's text; the word's own where the text does not stand there as it
-/// is.
-fn place_of(source: &Source, word: &Located<Value>, text: &str, part: Span) -> Span {
-    let written = source.slice(word.span);
-    match written.find(text).filter(|_| !text.is_empty()) {
-        Some(at) => {
-            let start = word.span.start + at;
-            Span::new(start + part.start, start + part.end)
-        }
-        None => word.span,
     }
 }
 

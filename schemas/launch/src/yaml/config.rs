@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Argument, Insertion, Launch, Launcher, Options, Setting, Syntax, Value,
-    arguments::{flag_names, unknown},
+    arguments::{flag_names, json_values::bad_json, unknown},
     context::{TextContext, TextForm},
     forks::Forks,
     problems, vllm,
@@ -204,6 +204,7 @@ impl<'a> ConfigReader<'a> {
             is_untaken: false,
             is_templated: false,
             callee: None,
+            config_is_call: false,
             forks: Forks::default(),
             insertion: self.insertion(map, &entries, writing),
         };
@@ -216,6 +217,7 @@ impl<'a> ConfigReader<'a> {
             found.push(problems::vllm_unread(anchor));
             found.extend(vllm::bad_values(self.source, self.context, &launch.arguments, true));
         }
+        found.extend(bad_json(self.source, self.context, &launch.arguments, engine, self.options.version));
         let mut names = Vec::new();
         unknown::report(&launch.arguments, engine, &self.context.forks, &mut names);
         found.extend(names.into_iter().map(|finding| as_keys(&launch, finding)));

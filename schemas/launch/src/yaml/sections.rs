@@ -1,7 +1,7 @@
 //! Mappings in a larger file whose keys are an engine's arguments: recipes of srt-slurm,
 //! configurations of trainers.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use schemas::{
     engines::Engine,
@@ -14,7 +14,13 @@ use super::{
     config::ConfigReader,
     node::{Id, Map, YamlNode},
 };
-use crate::{Launch, Launcher, Syntax, Value, context::TextForm};
+use crate::{
+    Argument, Launch, Launcher, Setting, Syntax, Value,
+    arguments::flag_names::FlagNames,
+    command::Field,
+    context::TextForm,
+    detect::{RANKS, VerlSwitch, rank_flags},
+};
 
 /// Keys under which srt-slurm keeps the arguments of its workers, by role.
 const WORKERS: [(&str, Engine); 2] = [("sglang_config", Engine::Sglang), ("vllm_config", Engine::Vllm)];
@@ -24,6 +30,9 @@ const ROLES: [&str; 5] = ["agg", "aggregated", "decode", "prefill", "encode"];
 
 /// Maximum number of launches per file.
 const MOST: usize = 256;
+
+/// Maximum number of nodes among which numbers of ranks are looked for.
+const MOST_NODES: usize = 1 << 14;
 
 /// Sections in which trainers keep arguments of SGLang, recognised even without an algorithm.
 const OF_SGLANG: [&str; 5] = ["mtp", "sglang", "sglang_cfg", "sglang_config", "sglang_kwargs"];
@@ -36,6 +45,7 @@ impl<'a> ConfigReader<'a> {
     pub fn sections(&self) -> (Vec<Launch>, Vec<Finding>) {
         let (mut launches, mut findings) = (Vec::new(), Vec::new());
         let mut read: Vec<Id> = Vec::new();
+        let rollouts = self.rollouts();
         for node in &self.tree.nodes {
             let YamlNode::Map(map) = node else { continue };
             if launches.len() >= MOST || !self.tree.spend(map.entries.len()) {
@@ -72,6 +82,9 @@ impl<'a> ConfigReader<'a> {
                     let form = if self.context.form == TextForm::Input { TextForm::Input } else { TextForm::OtherYaml };
                     let mut launch = self.launch(section, engine, Syntax::YamlOverrides, key.span, form, &mut findings);
                     launch.launcher = Launcher::Hydra;
+                    if let Some(rollout) = rollouts.get(id) {
+                        self.add_ranks(rollout, &mut launch);
+                    }
                     if key.text == OF_RAY && engine == Engine::Vllm {
                         self.add_model_of_ray(map, &mut launch);
                     }
@@ -80,6 +93,54 @@ impl<'a> ConfigReader<'a> {
             }
         }
         (launches, findings)
+    }
+
+    /// verl's sections on the engine of a launch, by those that hold arguments of it.
+    fn rollouts(&self) -> HashMap<Id, &'a Map> {
+        let mut found = HashMap::new();
+        let map_in = |map: &'a Map, key: &str| self.tree.get(map, key).and_then(|id| self.tree.map(id));
+        let has_ranks = |map: &&'a Map| RANKS.iter().any(|key| self.tree.get(map, key).is_some());
+        for node in self.tree.nodes.iter().take(MOST_NODES) {
+            let YamlNode::Map(map) = node else { continue };
+            let kwargs = Some(map).filter(has_ranks).and_then(|map| map_in(map, "engine_kwargs"));
+            found.extend(kwargs.iter().flat_map(|kwargs| &kwargs.entries).map(|(_, section)| (*section, map)));
+            if let Some(rollout) = map_in(map, "rollout").filter(has_ranks) {
+                let of_mtp = [map_in(map, "model"), Some(rollout)].into_iter().flatten();
+                found.extend(of_mtp.filter_map(|map| self.tree.get(map, "mtp")).map(|section| (section, rollout)));
+            }
+        }
+        found
+    }
+
+    /// Adds the flags that verl gives the engine for its numbers of ranks.
+    fn add_ranks(&self, rollout: &'a Map, launch: &mut Launch) {
+        let switch = |(key, value): &(Id, Id)| {
+            let (key, value) = (self.tree.scalar(*key)?, self.tree.scalar(*value)?);
+            // A reference to another key is not known.
+            let text = value.text.as_str().into();
+            let given = if value.text.contains("${") { Value::Unknown(text) } else { Value::Known(text) };
+            Some(VerlSwitch { name: key.text.clone(), place: key.span, given: Located::new(given, value.span) })
+        };
+        let written: Vec<VerlSwitch<'_>> = rollout.entries.iter().filter_map(switch).collect();
+        let others: Vec<Field<'_>> = launch
+            .arguments
+            .iter()
+            .map(|argument| Located::new(Value::Known(argument.flag.value.clone().into()), argument.flag.span))
+            .collect();
+        let mut fields = rank_flags(&written, launch.engine, None, &others).into_iter().peekable();
+        let names = FlagNames::for_engine(launch.engine, self.options.version);
+        while let Some(flag) = fields.next() {
+            let place = flag.span;
+            let flag = flag.value.written().to_owned();
+            let given = fields.next_if(|next| !next.value.written().starts_with("--"));
+            let values: Vec<Located<Value>> =
+                given.iter().map(|given| Located::new(given.value.to_value(), given.span)).collect();
+            let key = names.meaning(&flag).0;
+            let setting = || Setting { values: values.clone(), spelling: flag.clone(), ..Setting::unknown(place) };
+            launch.settings.extend(key.map(|key| (key, setting())));
+            let flag = Located::new(flag, place);
+            launch.arguments.push(Argument { flag, key, values, span: place, in_branch: false });
+        }
     }
 
     /// The mappings of workers, each with its role and the role's span.

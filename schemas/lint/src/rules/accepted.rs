@@ -69,7 +69,8 @@ fn is_same(kind: ValueKind, known: &str, text: &str) -> bool {
 fn is_of(kind: ValueKind, text: &str) -> bool {
     let plain = text.trim().replace('_', "");
     match kind {
-        ValueKind::Text => true,
+        // JSON is looked at where the launch is read.
+        ValueKind::Text | ValueKind::Json(_) => true,
         ValueKind::Size => is_size(text),
         ValueKind::Integer => plain.parse::<i128>().is_ok(),
         ValueKind::Number => plain.parse::<f64>().is_ok(),

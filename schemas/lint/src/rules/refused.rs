@@ -8,6 +8,7 @@
 mod condition;
 mod configs;
 mod key_condition;
+mod variable_condition;
 
 use std::sync::OnceLock;
 
@@ -21,6 +22,7 @@ use super::{
 use condition::{Condition, is_absent};
 pub(super) use configs::refused_configs;
 use key_condition::KeyCondition;
+use variable_condition::VariableCondition;
 
 /// Whether a version has a condition: from the first on with it (from the oldest that was read, if
 /// it is omitted), up to the first one without it.
@@ -61,6 +63,9 @@ struct Refusal {
     /// Flags that must be absent, since they change the meaning of the others.
     #[serde(default)]
     without: Vec<String>,
+    /// What must hold of environment variables.
+    #[serde(default)]
+    variables: Vec<VariableCondition>,
     /// Environment variables that must not be set.
     #[serde(default)]
     no_variables: Vec<String>,
@@ -107,6 +112,12 @@ fn method_in_use(context: &Context<'_>) -> Option<String> {
     }
 }
 
+/// Whether vLLM certainly runs the runner that a row is about.
+fn runs_in(wanted: Option<&str>, context: &Context<'_>) -> bool {
+    let runner = || context.resolved.vllm.as_ref()?.runner.as_ref();
+    wanted.is_none_or(|wanted| runner().is_some_and(|runner| runner.value == wanted))
+}
+
 /// The rows that a launch matches.
 pub(super) fn refused(context: &Context<'_>) -> Vec<Finding> {
     let engine = context.launch.engine;
@@ -116,7 +127,7 @@ pub(super) fn refused(context: &Context<'_>) -> Vec<Finding> {
 impl Refusal {
     fn look(&self, context: &Context<'_>) -> Option<Finding> {
         let is_in = is_between(self.since.as_deref(), self.until.as_deref(), context.version());
-        if !is_in || !self.drafts(context) || !self.runs_in(context) {
+        if !is_in || !self.drafts(context) || !runs_in(self.runner.as_deref(), context) {
             return None;
         }
         let platform = platform_of(context);
@@ -126,6 +137,9 @@ impl Refusal {
         let mut places: Vec<Span> = Vec::new();
         for condition in &self.when {
             places.extend(condition.holds(context)?);
+        }
+        for condition in &self.variables {
+            places.push(condition.holds(context)?);
         }
         let config = context.launch.vllm_speculation();
         for condition in &self.keys {
@@ -145,12 +159,6 @@ impl Refusal {
         let finding =
             places.iter().skip(1).fold(finding, |finding, other| finding.related(Some(*other), "together with this"));
         Some(if self.doubtful { finding.at_most(Severity::Warning) } else { finding })
-    }
-
-    /// Whether vLLM certainly runs the runner that the row is about.
-    fn runs_in(&self, context: &Context<'_>) -> bool {
-        let runner = || context.resolved.vllm.as_ref()?.runner.as_ref();
-        self.runner.as_ref().is_none_or(|wanted| runner().is_some_and(|runner| runner.value == *wanted))
     }
 
     /// Whether the launch drafts as the row says. An unknown method matches no row that depends on
@@ -185,33 +193,4 @@ impl Refusal {
 }
 
 #[cfg(test)]
-mod tests {
-    use schemas::flags;
-
-    use super::*;
-
-    #[test]
-    fn every_row_is_read_and_names_flags_that_exist() {
-        for (engine, known) in [(Engine::Sglang, flags::sglang()), (Engine::Vllm, flags::vllm())] {
-            let rows = rows(engine);
-            assert!(rows.len() >= 20, "{} rows only", rows.len());
-            let mut ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-            ids.sort_unstable();
-            assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
-            for row in rows {
-                assert!(are_edges(row.since.as_deref(), row.until.as_deref()), "{}", row.id);
-                assert!(engine == Engine::Vllm || (row.keys.is_empty() && row.runner.is_none()), "{}", row.id);
-                let named = row.when.iter().flat_map(Condition::flags).chain(row.without.iter().map(String::as_str));
-                for flag in named {
-                    assert!(known.spelling(flag).is_some(), "{}: {flag}", row.id);
-                }
-                assert!(row.message.len() < 160 && !row.message.ends_with('.'), "{}", row.id);
-                let named: Vec<&str> = row.when.iter().flat_map(Condition::flags).collect();
-                for part in row.message.split('{').skip(1) {
-                    let name = part.split('}').next().unwrap_or_default();
-                    assert!(named.contains(&name), "{}: {name}", row.id);
-                }
-            }
-        }
-    }
-}
+mod tests;

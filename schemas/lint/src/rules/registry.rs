@@ -199,6 +199,7 @@ rules! {
     algorithm::sd203_block_target_unsupported,
     scheduler::sd204_prefill_and_decode,
     algorithm::sd205_config_refused,
+    scheduler::sd206_visible_devices,
     vllm::vl01_draft_vocabulary,
     vllm::vl02_num_speculative_tokens_missing,
     vllm::vl03_draft_context,
@@ -243,6 +244,7 @@ rules! {
     vllm::vl44_graphs_of_a_full_batch,
     vllm::vl45_draft_read_as_class,
     vllm::vl46_vllm_config_refused,
+    vllm::vl47_too_few_devices,
 }
 
 #[cfg(test)]

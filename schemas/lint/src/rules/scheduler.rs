@@ -32,3 +32,4 @@ pub(super) mod sd200_decoupled_spec_endpoints;
 pub(super) mod sd201_variable_not_read;
 pub(super) mod sd202_flags_refused;
 pub(super) mod sd204_prefill_and_decode;
+pub(super) mod sd206_visible_devices;

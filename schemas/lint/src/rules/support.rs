@@ -96,6 +96,27 @@ impl<'a> Context<'a> {
         self.draft.filter(|_| self.launch.has(Key::SpeculativeDraftModelPath))?.draft_kind()
     }
 
+    /// A key of the speculative configuration with a value in JSON, as this launch's user writes
+    /// them.
+    pub(super) fn config_pair(&self, key: &str, value: &str) -> String {
+        if self.launch.config_is_call {
+            return format!("{key}={value}");
+        }
+        let is_whole = |flag: &str| matches!(flag.replace('_', "-").as_str(), "--speculative-config" | "-sc");
+        let has = |wanted: &dyn Fn(&str) -> bool| {
+            self.launch.arguments.iter().any(|argument| wanted(argument.flag.value.as_str()))
+        };
+        let flag = match self.launch.vllm_key_flag(key) {
+            Some(flag) => flag.to_owned(),
+            None if has(&is_whole) => return format!("\"{key}\": {value}"),
+            None if key == "num_speculative_tokens" && has(&|flag| flag.starts_with("--spec-")) => {
+                "--spec-tokens".into()
+            }
+            None => format!("--speculative-config.{key}"),
+        };
+        format!("{flag} {}", value.trim_matches('"'))
+    }
+
     /// The method that vLLM uses: if none is given, the draft's type decides for models that are no
     /// language models.
     pub(super) fn vllm_method<'c>(&self, config: &'c VllmSpeculation) -> Option<&'c str> {

@@ -44,6 +44,7 @@ pub(super) mod vl43_transfer_pair;
 pub(super) mod vl44_graphs_of_a_full_batch;
 pub(super) mod vl45_draft_read_as_class;
 pub(super) mod vl46_vllm_config_refused;
+pub(super) mod vl47_too_few_devices;
 
 mod eagle3_targets;
 

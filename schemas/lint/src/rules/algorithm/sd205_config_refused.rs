@@ -6,8 +6,9 @@
 //!
 //! Looks the config.json up in a table of the conditions that SGLang checks when it loads a draft
 //! of blocks (DFLASH, DSPARK), a head of EAGLE-3, or a layer of the target's own: windows and kinds
-//! of layers, mask tokens, layers of the target, the parts of variants. What a config lacks is
-//! reported only if the file itself was read.
+//! of layers, mask tokens, layers of the target, the parts of variants. Some targets refuse an
+//! algorithm or a flag, and some backends a draft. What a config lacks is reported only if the file
+//! itself was read.
 //!
 //! ## Why is this bad?
 //!

@@ -7,11 +7,16 @@ use schemas::{
     engines::Engine,
     flags::Key,
     model::{ModelConfig, ModelFacts},
+    text::Span,
 };
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{condition::is_absent, is_between};
+use super::{
+    condition::{Condition, is_absent},
+    is_between, runs_in,
+    variable_condition::VariableCondition,
+};
 use crate::rules::{Context, Finding};
 
 /// A row of the table.
@@ -35,9 +40,16 @@ struct ConfigRefusal {
     /// Flags that must be absent.
     #[serde(default)]
     without: Vec<String>,
-    /// An environment variable that must have one of some values.
-    variable: Option<(String, Vec<String>)>,
-    /// What must hold together.
+    /// What must hold of flags; the finding is at the first of them.
+    #[serde(default)]
+    flags: Vec<Condition>,
+    /// What must hold of environment variables.
+    #[serde(default)]
+    variables: Vec<VariableCondition>,
+    /// The runner of vLLM that certainly runs.
+    runner: Option<String>,
+    /// What must hold of the config together; the class alone decides if nothing is listed.
+    #[serde(default)]
     when: Vec<FieldCondition>,
     /// What is wrong, in one sentence. `{}` is replaced by the value of the first condition.
     message: String,
@@ -90,6 +102,8 @@ enum FieldTest {
     WithItemBeyondTarget(String),
     /// Does not divide this number of the same config.
     NoDivisorOf(String),
+    /// Above 1, below the number of draft tokens of vLLM, and no divisor of it.
+    NoDivisorOfTokens,
     NoBool,
 }
 
@@ -120,24 +134,29 @@ impl ConfigRefusal {
         }?;
         let class = facts.config.architecture();
         let is_class = |prefix: &String| class.is_some_and(|class| class.starts_with(prefix.as_str()));
-        let is_set = self.variable.as_ref().is_none_or(|(name, values)| {
-            launch.variable(name).is_some_and(|value| values.iter().any(|one| one == value.value))
-        });
+        let mut places: Vec<Span> = Vec::new();
+        for condition in &self.flags {
+            places.extend(condition.holds(context)?);
+        }
+        if !self.variables.iter().all(|condition| condition.holds(context).is_some()) {
+            return None;
+        }
         let applies = is_between(self.since.as_deref(), self.until.as_deref(), context.version())
             && (self.classes.is_empty() || self.classes.iter().any(is_class))
             && self.without.iter().all(|flag| is_absent(context, flag))
-            && is_set;
-        if !applies || !self.when.iter().all(|condition| condition.holds(facts, context.target_config())) {
+            && runs_in(self.runner.as_deref(), context);
+        if !applies || !self.when.iter().all(|condition| condition.holds(facts, context)) {
             return None;
         }
         let (key, who) = match self.of {
             ConfigOwner::Draft => (Key::SpeculativeDraftModelPath, "draft"),
             ConfigOwner::Target => (Key::ModelPath, "target"),
         };
-        let place = match self.of {
+        let named = match self.of {
             ConfigOwner::Draft => launch.vllm_key_place("model"),
             ConfigOwner::Target => None,
         };
+        let place = places.first().copied().or(named);
         let value = self.when.first().and_then(|condition| condition.value(&facts.config));
         let shown = value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
         let message = self.message.replace("{}", &shown.unwrap_or_default());
@@ -160,8 +179,9 @@ impl FieldCondition {
     }
 
     /// Whether it is known to hold.
-    fn holds(&self, facts: &ModelFacts, target: Option<&ModelConfig>) -> bool {
+    fn holds(&self, facts: &ModelFacts, context: &Context<'_>) -> bool {
         let config = &facts.config;
+        let target = context.target_config();
         let value = self.value(config);
         let is_nothing = |value: &Json| match value {
             Json::Bool(is) => !is,
@@ -199,103 +219,20 @@ impl FieldCondition {
                 .filter(|whole| *whole > 0)
                 .zip(number(config, name))
                 .is_some_and(|(whole, number)| number % whole != 0),
+            FieldTest::NoDivisorOfTokens => whole
+                .filter(|whole| *whole > 1)
+                .zip(draft_tokens(context))
+                .is_some_and(|(whole, tokens)| tokens > whole && tokens % whole != 0),
             FieldTest::NoBool => value.is_some_and(|value| !value.is_boolean()),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use schemas::{engines::Engine, flags};
-
-    use super::{super::are_edges, *};
-    use crate::rules::examples::found_in;
-
-    #[test]
-    fn every_row_is_read_and_names_flags_that_exist() {
-        for (engine, known, least) in [(Engine::Sglang, flags::sglang(), 25), (Engine::Vllm, flags::vllm(), 2)] {
-            let rows = rows(engine);
-            assert!(rows.len() >= least, "{} rows only", rows.len());
-            let mut ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-            ids.sort_unstable();
-            assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
-            for row in rows {
-                assert!(are_edges(row.since.as_deref(), row.until.as_deref()), "{}", row.id);
-                assert!(!row.when.is_empty() && !row.methods.is_empty(), "{}", row.id);
-                assert!(row.without.iter().all(|flag| known.spelling(flag).is_some()), "{}", row.id);
-                assert!(row.message.len() < 160 && !row.message.ends_with('.'), "{}", row.id);
-                assert!(row.when.iter().all(|condition| !condition.fields.is_empty()), "{}", row.id);
-            }
-        }
-    }
-
-    /// What SD205 says in a version of a DFLASH or DSPARK draft with these fields.
-    fn says(algorithm: &str, class: &str, fields: &str, version: &str) -> Vec<String> {
-        let target = r#"{"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 36, "vocab_size": 1000}"#;
-        let draft = format!(r#"{{"architectures": ["{class}"], {fields}}}"#);
-        let text = format!(
-            "SGLANG_RAGGED_VERIFY_MODE=compact sglang serve --model-path target --speculative-algorithm {algorithm} \
-             --speculative-draft-model-path draft"
-        );
-        let found = found_in(&text, version, target, &draft);
-        found.into_iter().filter(|found| found.code == "SD205").map(|found| found.message).collect()
-    }
-
-    #[test]
-    fn configs_of_blocks_are_refused_from_their_version_on() {
-        let window = r#""num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]"#;
-        for (fields, before, first) in [
-            (window, "0.5.13", "0.5.14"),
-            (r#""num_hidden_layers": 3, "layer_types": ["full_attention"]"#, "0.5.13", "0.5.14"),
-            (r#""layer_types": ["linear_attention"]"#, "0.5.13", "0.5.14"),
-            (r#""dflash_config": {"mask_token_id": 1000}"#, "0.5.11", "0.5.12"),
-            (r#""mask_token_id": -1"#, "0.5.11", "0.5.12"),
-            (r#""dflash_config": {"target_layer_ids": [1, 36]}"#, "0.5.11", "0.5.12"),
-            (r#""target_layer_ids": []"#, "0.5.11", "0.5.12"),
-            (r#""dflash_config": {"conv_kernel_size": 4}"#, "0.5.18", "0.5.19"),
-            (
-                r#""hidden_size": 64, "dflash_config": {"conv_kernel_size": 4, "conv_group_size": 3}"#,
-                "0.5.18",
-                "0.5.19",
-            ),
-            (r#""dflash_config": {"selector_rank": 4}"#, "0.5.18", "0.5.19"),
-            (
-                r#""dflash_config": {"projector_type": "domino", "pure_draft_prefix_len": 1, "emb_dim": 8}"#,
-                "0.5.19",
-                "0.5.20",
-            ),
-            (r#""hidden_act": "gelu""#, "0.5.11", "0.5.12"),
-            (r#""dflash_config": {"attention_sink_bias": 1}"#, "0.5.14", "0.5.23"),
-        ] {
-            assert_eq!(says("DFLASH", "DFlashDraftModel", fields, before).len(), 0, "{fields} {before}");
-            assert_eq!(says("DFLASH", "DFlashDraftModel", fields, first).len(), 1, "{fields} {first}");
-        }
-        assert_eq!(
-            says("DFLASH", "DFlashDraftModel", &format!(r#"{window}, "sliding_window": 128"#), "0.5.23").len(),
-            0
-        );
-        assert_eq!(says("DFLASH", "DFlashDraftModel", r#""hidden_act": "swigluoai""#, "0.5.22").len(), 1);
-        assert_eq!(says("DFLASH", "DFlashDraftModel", r#""hidden_act": "swigluoai""#, "0.5.23").len(), 0);
-    }
-
-    #[test]
-    fn configs_of_dspark_and_eagle3_are_refused() {
-        let whole = r#""markov_rank": 8, "markov_head_type": "vanilla", "mask_token_id": 7"#;
-        let check = |fields: &str, count: usize| {
-            assert_eq!(says("DSPARK", "Qwen3DSparkModel", fields, "0.5.23").len(), count, "{fields}");
-        };
-        check(whole, 0);
-        check(&whole.replace(r#""markov_rank": 8,"#, ""), 1);
-        // A rank of 0 is that of another kind of head (SD019).
-        check(&whole.replace("8", "0"), 0);
-        check(&whole.replace("vanilla", "lstm"), 1);
-        check(&whole.replace(r#""mask_token_id": 7"#, r#""x": 1"#), 1);
-        check(&whole.replace('7', "1000"), 1);
-        check(&whole.replace(r#""markov_head_type": "vanilla","#, ""), 1);
-        check(&format!(r#"{whole}, "enable_confidence_head": false"#), 1);
-        let layers = r#""num_hidden_layers": 2"#;
-        assert_eq!(says("EAGLE3", "LlamaForCausalLMEagle3", layers, "0.5.11").len(), 1);
-        assert_eq!(says("EAGLE3", "LlamaForCausalLMEagle3", layers, "0.5.12").len(), 0);
-        assert_eq!(says("EAGLE3", "Eagle3DeepseekV2ForCausalLM", layers, "0.5.23").len(), 2);
-    }
+/// vLLM's number of draft tokens, if it is known.
+fn draft_tokens(context: &Context<'_>) -> Option<i64> {
+    let vllm = context.resolved.vllm.as_ref()?;
+    i64::try_from(vllm.num_speculative_tokens.as_ref()?.value).ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,8 @@
 //! ## What it does
 //!
 //! Looks the launch up in a table of the conditions that SGLang checks at start: caches,
-//! parallelism, experts, adapters, separate prefill and decode engines, states of linear attention.
-//! Conditions of speculation have rules of their own.
+//! parallelism, experts, adapters, separate prefill and decode engines, states of linear attention,
+//! and variables of verification. Most conditions of speculation have rules of their own.
 //!
 //! ## Why is this bad?
 //!
@@ -31,6 +31,11 @@
 //!   --speculative-num-draft-tokens 8 --max-running-requests 16 --attention-backend triton --enable-linear-replayssm-spec
 //! ```
 //!
+//! ```launch bad version:0.5.23
+//! SGLANG_RAGGED_VERIFY_MODE=cap-accept sglang serve --model-path target --speculative-algorithm DSPARK --speculative-draft-model-path draft \
+//!   --max-running-requests 16 --speculative-dspark-sps-table-path table.json --enable-lora --lora-paths a=/adapters/a
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good version:0.5.20
@@ -48,8 +53,8 @@
 //!
 //! ## Source
 //!
-//! sglang `server_args.py` and `arg_groups/`; the rows are in
-//! `schemas/lint/src/rules/refused/sglang.json`.
+//! sglang `server_args.py`, `arg_groups/`, `layers/attention/`, `model_executor/`, `speculative/`;
+//! the rows are in `schemas/lint/src/rules/refused/sglang.json`.
 
 use schemas::diagnostic::Severity;
 

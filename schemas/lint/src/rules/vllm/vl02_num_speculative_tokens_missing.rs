@@ -91,12 +91,36 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message = format!("{method} has no number of tokens to draft");
-    let finding = Finding::new(config.span, message, "no num_speculative_tokens").help(if is_mtp {
-        "add `\"num_speculative_tokens\": 1`"
-    } else {
-        "add `\"num_speculative_tokens\": 3`"
-    });
+    let pair = context.config_pair("num_speculative_tokens", if is_mtp { "1" } else { "3" });
+    let finding = Finding::new(config.span, message, "no num_speculative_tokens").help(format!("add `{pair}`"));
     // A draft with an unknown config may state its method and how many tokens it predicts.
     let is_guessed = config.method.is_none() && context.draft_config().is_none();
     Some(if is_guessed { finding.at_most(Severity::Warning) } else { finding })
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::text::Source;
+
+    use crate::report::{ReportOptions, report_text};
+
+    fn check(name: &str, text: &str, expected: &str) {
+        let found = report_text(&Source::new(name, text), &ReportOptions::default()).findings;
+        let help = found.iter().find(|found| found.code == "VL02").and_then(|found| found.help.clone());
+        assert_eq!(help.as_deref(), Some(expected), "{text}");
+    }
+
+    #[test]
+    fn what_to_add_is_in_the_form_of_the_launch() {
+        let call =
+            |config: &str| format!("from vllm import LLM\nllm = LLM(model=\"m\", speculative_config={config})\n");
+        let keyword = "add `num_speculative_tokens=3`";
+        let pair = "add `\"num_speculative_tokens\": 3`";
+        check("a.py", &call("dict(method=\"eagle3\", model=\"d\")"), keyword);
+        check("a.py", &call("{\"method\": \"eagle3\", \"model\": \"d\"}"), pair);
+        check("a.sh", "vllm serve m --speculative-config '{\"method\": \"eagle3\", \"model\": \"d\"}'", pair);
+        let flag = "add `--speculative-config.num_speculative_tokens 3`";
+        check("a.sh", "vllm serve m --speculative-config.method eagle3 --speculative-config.model d", flag);
+        check("a.sh", "vllm serve m --spec-method ngram", "add `--spec-tokens 3`");
+    }
 }

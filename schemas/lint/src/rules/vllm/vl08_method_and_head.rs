@@ -91,7 +91,7 @@ const HEADS: [&str; 4] = ["dflash", "dspark", "eagle", "eagle3"];
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     let method = config.method.as_deref()?;
-    if let Some(finding) = renamed(method, &config) {
+    if let Some(finding) = renamed(context, method, &config) {
         return Some(finding);
     }
     if !HEADS.contains(&method) {
@@ -108,7 +108,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(config.span, message, "another method")
             .on_facts("draft", context.draft)
-            .help(format!("write `\"method\": \"{right}\"`")),
+            .help(format!("write `{}`", context.config_pair("method", &format!("\"{right}\"")))),
     )
 }
 
@@ -125,16 +125,17 @@ fn of_head(context: &Context<'_>) -> Option<&'static str> {
 }
 
 /// A draft whose name overrides the given method.
-fn renamed(method: &str, config: &VllmSpeculation) -> Option<Finding> {
+fn renamed(context: &Context<'_>, method: &str, config: &VllmSpeculation) -> Option<Finding> {
     if !matches!(method, "draft_model" | "medusa" | "mlp_speculator") || config.is_legacy {
         return None;
     }
     let name = config.model.as_deref()?.to_ascii_lowercase();
     let (part, taken) = NAMES.into_iter().find(|(part, _)| name.contains(part))?;
+    let pair = context.config_pair("method", &format!("\"{taken}\""));
     let message = format!("vllm takes the method from the draft's name: {taken}, not {method}");
     Some(
         Finding::new(config.span, message, format!("`{part}` stands in the name"))
-            .help(format!("write `\"method\": \"{taken}\"`, or load the draft from a path without `{part}`"))
+            .help(format!("write `{pair}`, or load the draft from a path without `{part}`"))
             .at_most(Severity::Warning),
     )
 }

@@ -124,7 +124,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let variant = DraftVariant::named(&method);
     Some(match meant(&method).filter(|_| variant.is_none()) {
         None if variant.is_some() => finding.help(variant.map(DraftVariant::runs).unwrap_or_default()),
-        Some(known) => finding.help(format!("write `\"method\": \"{known}\"`")),
+        Some(known) => finding.help(format!("write `{}`", context.config_pair("method", &format!("\"{known}\"")))),
         None if context.launch.forks.any_of(Engine::Vllm) => return None,
         None => finding
             .at_most(Severity::Warning)

@@ -86,7 +86,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(
             Finding::new(config.span, message, "replaced")
                 .at_most(Severity::Warning)
-                .help("take these keys out, or serve the target and give the checkpoint as `\"model\"`"),
+                .help("take these keys out, or serve the target and give the checkpoint as its `model`"),
         );
     }
     let message = match config.method {
@@ -95,7 +95,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     };
     let finding = Finding::new(config.span, message, "no model")
         .vllm_says("ValueError: num_speculative_tokens was provided but without speculative model.")
-        .help("add `\"model\": \"DRAFT\"`, or the method that needs none, as `\"method\": \"mtp\"` or `\"ngram\"`");
+        .help(format!(
+            "add `{}`, or a method that needs none, as `{}` or `ngram`",
+            context.config_pair("model", "\"DRAFT\""),
+            context.config_pair("method", "\"mtp\"")
+        ));
     // A checkpoint of speculators names its own target, and is given in place of the target.
     let may_be_speculators = context.target_config().is_none() && matches!(method, "eagle" | "eagle3" | "dflash");
     Some(if may_be_speculators { finding.at_most(Severity::Warning) } else { finding })

@@ -70,6 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     // The first position of a DFlash block is the token that already exists.
     let most = if method == "dflash" { block.saturating_sub(1) } else { block };
     let place = context.launch.vllm_key_place("num_speculative_tokens").unwrap_or(config.span);
+    let pair = |tokens: usize| context.config_pair("num_speculative_tokens", &format!("{tokens}"));
     if bundled && tokens < block && STRICT.contains(&context.version()) {
         return Some(
             Finding::new(place, format!("this version refuses {tokens} tokens of a block of {block}"), "too few")
@@ -80,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 ))
                 .by_version()
                 .on_facts("target", context.target)
-                .help(format!("write `\"num_speculative_tokens\": {block}`, or use vllm 0.28 or later")),
+                .help(format!("write `{}`, or use vllm 0.28 or later", pair(block))),
         );
     }
     (tokens > most).then(|| {
@@ -91,7 +92,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         )
         .at_most(Severity::Warning)
         .on_facts("draft", context.draft)
-        .help(format!("write `\"num_speculative_tokens\": {most}` or less"));
+        .help(format!("write `{}` or less", pair(most)));
         // DeepSeek's recipes ask for 7 tokens of a bundled block of 5.
         if bundled { finding.at_most(Severity::Info) } else { finding }
     })

@@ -6,7 +6,8 @@
 //!
 //! Looks at `VLLM_USE_V2_MODEL_RUNNER` in the launch's environment: 1 with a method that only
 //! runner V1 has, 0 with one that only V2 has. Without the variable it looks for a method that
-//! needs V1 together with a key that needs V2.
+//! needs V1 together with a key or a flag that needs V2: context parallelism of prefill, sampling
+//! in shards, asynchronous scheduling over pipeline stages.
 //!
 //! ## Why is this bad?
 //!
@@ -36,6 +37,15 @@
 //! vllm serve target --speculative-config '{"method": "suffix", "num_speculative_tokens": 8, "enable_adaptive_verification": true}'
 //! ```
 //!
+//! ```launch bad version:0.33.0
+//! vllm serve target --prefill-context-parallel-size 2 --speculative-config '{"method": "suffix", "num_speculative_tokens": 8}'
+//! ```
+//!
+//! ```launch bad version:0.31.0 also:VL36
+//! VLLM_USE_V2_MODEL_RUNNER=0 vllm serve target --pipeline-parallel-size 2 --async-scheduling \
+//!   --speculative-config '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}'
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good version:0.28.0
@@ -53,7 +63,9 @@
 //! From 0.22 to 0.28 vLLM chooses V2 for dense models and a few architectures, from 0.29 on for all
 //! (0.29 to 0.31 not for some on ROCm), and V1 if V2 does not have the method. V2 has `draft_model`
 //! since 0.31, `ngram` and `ngram_gpu` since 0.32, `dflash` since 0.24, `dspark` since 0.25. V1 is
-//! checked from 0.29 on.
+//! checked from 0.29 on, for asynchronous scheduling over pipeline stages from 0.31 on, for a
+//! quantised LM head of the draft in 0.33. Pipeline stages of `external_launcher` are V1's from
+//! 0.24 on.
 //!
 //! ## Source
 //!

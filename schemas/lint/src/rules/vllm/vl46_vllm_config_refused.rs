@@ -1,12 +1,13 @@
 //! # VL46: vllm-config-refused
 //!
-//! vLLM refuses the draft's config.json under this method, and does not start.
+//! vLLM refuses the draft's or the target's config.json under this method, and does not start.
 //!
 //! ## What it does
 //!
 //! Looks the config.json up in a table of the conditions that vLLM checks when it loads a draft of
-//! blocks: windows of its layers, and how it was trained. What a config lacks is reported only if
-//! the file itself was read.
+//! blocks (windows of its layers, how it was trained, what runner V1 lacks), and of targets that do
+//! not draft by every method, with every flag, or any number of tokens. What a config lacks is
+//! reported only if the file itself was read.
 //!
 //! ## Why is this bad?
 //!
@@ -23,6 +24,13 @@
 //! ```
 //! ```draft
 //! {"architectures": ["DFlashDraftModel"], "torch_dtype": "bfloat16", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]}
+//! ```
+//!
+//! ```launch bad version:0.33.0
+//! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 4}'
+//! ```
+//! ```target
+//! {"architectures": ["Step3p5ForCausalLM"], "torch_dtype": "bfloat16", "num_nextn_predict_layers": 3}
 //! ```
 //!
 //! ## Use instead
@@ -42,8 +50,9 @@
 //!
 //! ## Source
 //!
-//! vLLM `model_executor/models/qwen3_dflash.py`, `v1/worker/gpu/spec_decode/dflash/speculator.py`;
-//! the rows are in `schemas/lint/src/rules/refused/vllm_configs.json`.
+//! vLLM `model_executor/models/`, `v1/worker/gpu/spec_decode/dflash/speculator.py`,
+//! `config/speculative.py`, `config/vllm.py`; the rows are in
+//! `schemas/lint/src/rules/refused/vllm_configs.json`.
 
 use schemas::diagnostic::Severity;
 
