@@ -142,6 +142,9 @@ enum FaultScope {
     Vllm,
 }
 
+/// Parts of vLLM that plugins of other platforms do not replace.
+const SHARED_PARTS: [&str; 2] = ["vllm config/", "vllm v1/structured_output/"];
+
 /// How certain a launch is about the target's family, or the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ModelEvidence {
@@ -410,8 +413,9 @@ impl Fault {
         let values = self.with.iter().flat_map(|given| given.values.iter().chain(&given.parts));
         let mut names = self.images.iter().chain(&self.sources).chain(values);
         let mut is_ascend = || names.any(|text| text.contains("ascend"));
+        let is_shared = self.sources.iter().all(|source| SHARED_PARTS.iter().any(|part| source.starts_with(part)));
         match named {
-            Some(Platform::Ascend) => is_ascend(),
+            Some(Platform::Ascend) => is_shared || is_ascend(),
             Some(Platform::Rocm | Platform::Xpu | Platform::Other) => self.gpus.is_empty(),
             Some(Platform::Cuda) | None => true,
         }
@@ -528,6 +532,8 @@ mod tests {
                 assert!(known.spelling(&given.flag).is_some(), "{}: {}", row.id, given.flag);
             }
             let small = |parts: &[String]| parts.iter().all(|part| *part == part.to_ascii_lowercase());
+            assert!(row.with.iter().chain(&row.without).all(|given| small(&given.parts)), "{}", row.id);
+            assert!(row.keys.iter().all(|given| small(&given.parts)), "{}", row.id);
             assert!(small(&row.models) && small(&row.formats) && small(&row.drafts), "{}", row.id);
             assert!(small(&row.not_models), "{}", row.id);
         }

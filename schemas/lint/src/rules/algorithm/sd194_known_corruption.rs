@@ -17,7 +17,7 @@
 //!
 //! ## Example
 //!
-//! ```launch bad version:0.5.17
+//! ```launch bad version:0.5.17 also:SD193
 //! sglang serve --model-path deepseek-ai/DeepSeek-V4-Flash-0731 --tp 4 --speculative-algorithm DSPARK --max-running-requests 16
 //! ```
 //!

@@ -1,0 +1,4 @@
+# expect: nothing
+pip install vllm==0.15.0
+vllm serve openai/gpt-oss-120b --disable-hybrid-kv-cache-manager \
+  --speculative-config '{"method":"draft_model","model":"openai/gpt-oss-20b","num_speculative_tokens":3}'

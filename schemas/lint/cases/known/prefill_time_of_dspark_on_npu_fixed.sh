@@ -1,0 +1,4 @@
+# expect: nothing
+pip install vllm==0.27.1 vllm-ascend==0.27.1rc1
+vllm serve /models/DeepSeek-V4-Flash --data-parallel-size 4 --max-model-len 1048576 --enable-expert-parallel \
+  --speculative-config '{"method": "dspark", "num_speculative_tokens": 5}'
