@@ -165,7 +165,7 @@ mod tests {
         check("%s", vec!["a"], true, "a");
         check("%s-%s %%", vec!["a", "b"], true, "a-b %");
         check("[%5d|%-5d|%05d|%+d]", vec![42, 42, -42, 42], true, "[   42|42   |-0042|+42]");
-        check("%.2f %6.1f %e", vec![3.14159, 2.0, 12345.678], true, "3.14    2.0 1.234568e+04");
+        check("%.2f %6.1f %e", vec![2.71928, 2.0, 12345.678], true, "2.72    2.0 1.234568e+04");
         check("%x %X %o", vec![255, 255, 8], true, "ff FF 10");
         check("%.2s %r", vec!["abc", "it"], true, "ab 'it'");
         check("%(n)03d", Value::from_serialize(serde_json::json!({"n": 7})), false, "007");

@@ -28,6 +28,6 @@ impl VariableCondition {
 
     #[cfg(test)]
     pub(super) fn has_test(&self) -> bool {
-        !self.name.is_empty() && !(self.is.is_empty() && self.not.is_empty())
+        !self.name.is_empty() && (!self.is.is_empty() || !self.not.is_empty())
     }
 }
