@@ -48,6 +48,10 @@ impl<'a> Interpreter<'a> {
             }
             return;
         }
+        if first == Some("unset") {
+            self.unset(command);
+            return;
+        }
         let assigned = match first {
             Some("for" | "select") => command.words.get(1..2).unwrap_or_default(),
             Some("read") => read_builtin::operands(command.words.get(1..).unwrap_or_default()).0,

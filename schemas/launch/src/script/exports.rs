@@ -8,9 +8,9 @@ use super::{
     super::{
         command::Field,
         evidence::{StatedVersion, version_in_image, version_in_requirement},
-        shell::SimpleCommand,
+        shell::{ShellWord, SimpleCommand},
     },
-    Interpreter,
+    Interpreter, anything,
     surroundings::MOST_EXPORTED,
 };
 
@@ -33,6 +33,24 @@ impl<'a> Interpreter<'a> {
             {
                 let field = Located::new(scalar.value.clone(), word.span);
                 self.export(name, field);
+            }
+        }
+    }
+
+    /// `unset NAME`: nothing that runs later gets the variable. In a block, which may not run, it is
+    /// unknown.
+    pub(super) fn unset(&mut self, command: &SimpleCommand<'a>) {
+        let words = command.words.iter().skip(1);
+        let names =
+            words.filter_map(ShellWord::name).take_while(|name| name != "-f").filter(|name| !name.starts_with('-'));
+        for name in names {
+            if let Some(scalar) = self.scalars.get_mut(name.as_ref()) {
+                (scalar.value, scalar.literal) = (anything(&name), None);
+            }
+            let exported = Arc::make_mut(&mut self.exported);
+            match exported.get_mut(name.as_ref()) {
+                Some(variable) if !self.blocks.is_empty() => variable.value = anything(&name).to_value(),
+                _ => _ = exported.remove(name.as_ref()),
             }
         }
     }

@@ -22,7 +22,7 @@ impl Surroundings {
     /// Adds the variables that the words before a program set. A container has those alone that its
     /// options name.
     pub fn add(&mut self, before: &[Field<'_>]) {
-        let mut in_container = false;
+        let (mut in_container, mut of_env) = (false, false);
         let mut outside: Option<Arc<Environment>> = None;
         let mut words = before.iter();
         while let Some(word) = words.next() {
@@ -33,6 +33,7 @@ impl Surroundings {
                 continue;
             };
             in_container |= programs::has(text, ProgramRole::Container);
+            of_env |= text == "env";
             if outside.is_none() && programs::has(text, ProgramRole::Runtime) {
                 outside = Some(std::mem::take(&mut self.environment));
             }
@@ -54,6 +55,10 @@ impl Surroundings {
                         Some((name, variable)) => self.insert(name, variable.value.clone(), variable.span),
                         None => self.assignment(value),
                     }
+                }
+                "-u" | "--unset" if of_env => {
+                    let Some(name) = value().and_then(|value| value.value) else { continue };
+                    Arc::make_mut(&mut self.environment).remove(name);
                 }
                 "--export" => {
                     let Some(value) = value() else { return };

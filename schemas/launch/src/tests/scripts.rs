@@ -177,6 +177,19 @@ fn the_environment_is_what_containers_and_jobs_set_too() {
 }
 
 #[test]
+fn a_variable_that_is_unset_is_none_of_the_environment() {
+    check("export N=1 M=2\nunset -v N\nsglang serve --tp 2", &["M=2 --tp 2"]);
+    check("export N=1\nunset -f N\nsglang serve --tp 2", &["N=1 --tp 2"]);
+    check("export N=1\nif a; then unset N; fi\nsglang serve --tp 2", &["N=$N --tp 2"]);
+    check("export N=1\n(unset N; sglang serve --tp 2)", &["N=$N --tp 2"]);
+    check("export N=1\nunset N\nexport N=3\nsglang serve --tp $N", &["N=3 --tp 3"]);
+    check("N=1\nunset N\nsglang serve --tp $N", &["--tp <$N>"]);
+    for before in ["env -u N", "env --unset=N", "exec env -u N -u K"] {
+        check(&format!("export N=1 M=2\n{before} sglang serve --tp 2"), &["M=2 --tp 2"]);
+    }
+}
+
+#[test]
 fn the_version_is_the_one_of_the_image_or_the_requirement() {
     check("docker run lmsysorg/sglang:v0.5.9-cu129 sglang serve --tp 2", &["@0.5.9 --tp 2"]);
     check("pip install \"sglang[all]==0.5.9\"\nsglang serve --tp 2", &["@0.5.9 --tp 2"]);

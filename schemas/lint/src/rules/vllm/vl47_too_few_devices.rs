@@ -68,10 +68,11 @@ pub(in crate::rules) const RULE: Definition = Definition {
 const WITHOUT_RAY: EngineVersion = EngineVersion::new(0, 11, 2);
 
 /// Flags with which ranks are on other nodes, or take other devices.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 8] = [
     "data-parallel-backend",
     "data-parallel-external-lb",
     "data-parallel-rank",
+    "data-parallel-start-rank",
     "device-ids",
     "enable-elastic-ep",
     "headless",
@@ -154,6 +155,8 @@ mod tests {
             ("0,1", "-dp 4", "error"),
             ("0,1", "-dp 4 -dpl 2", ""),
             ("0,1", "-dp 4 --data-parallel-backend ray", ""),
+            ("0,1", "-dp 4 -dpb ray", ""),
+            ("0,1", "-dp 4 -dpr 2", ""),
             ("0", "-tp 2 --distributed-executor-backend ray", ""),
             ("0", "-tp 2 --distributed-executor-backend mp", "error"),
             ("0", "-tp 2 --nnodes 2", ""),
