@@ -208,15 +208,17 @@ fn check_normed(kernels: &Kernels, numbers: &mut Numbers, [rows, width]: [usize;
     Ok(())
 }
 
+/// Rows of which each is normed by several blocks. All are compared: another order of adding up
+/// changes few of the rounded values.
+const FEW_ROWS: usize = 64;
+
 /// Few and many rows are normed by different kernels, with the same bits.
 pub fn check_norm_of_any_rows(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
     }
     let kernels = Kernels::new(device.clone(), element);
-    // Another order of adding up changes few of the rounded values.
-    const FEW: usize = 64;
-    let (mut numbers, most) = (Numbers::new(61), FEW + 1);
+    let (mut numbers, most) = (Numbers::new(61), FEW_ROWS + 1);
     for width in [528, 5120, 8192, 8208] {
         let upload = |values: Vec<f32>| device.upload(&element.encode(&values)).map_err(text);
         let stream = upload(numbers.floats(most * width, element))?;
@@ -238,11 +240,11 @@ pub fn check_norm_of_any_rows(device: &Device, element: Element) -> Result<(), S
             let outputs = (to.out.slice(), to.to(Fp8Rows::RowBlocks, RowForm::Numbers));
             kernels.rms_norm_quantised(norm, outputs, NormOutputs::Both).map_err(text)?;
             let numbers: Vec<u8> = device.download(to.out.slice()).map_err(text)?;
-            let first = 0..FEW * width;
+            let first = 0..FEW_ROWS * width;
             Ok((values(device, normed.slice(), element)?[first.clone()].to_vec(), numbers[first].to_vec()))
         };
-        let (few, many) = (run(FEW)?, run(most)?);
-        let what = format!("norm of width {width}, of {FEW} rows and among {most}");
+        let (few, many) = (run(FEW_ROWS)?, run(most)?);
+        let what = format!("norm of width {width}, of {FEW_ROWS} rows and among {most}");
         compare(&what, &few.0, &many.0, 0.0)?;
         same(&what, &few.1, &many.1)?;
     }
