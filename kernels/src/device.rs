@@ -16,6 +16,7 @@ mod driver;
 mod emulator;
 mod error;
 mod foreign;
+mod guarded;
 mod libraries;
 mod mail;
 pub mod matmul;

@@ -1,10 +1,10 @@
 //! Runs kernels on the CPU, compiled by the host's C++ compiler; see `emulator/emulator.h`.
 //!
 //! Calls are synchronous, so their order is trivial. Allocations are filled with 0xFF bytes, which
-//! are NaN in every element type, so that reads of uninitialised memory are detected.
+//! are NaN in every element type, so that reads of uninitialised memory are detected, and nothing
+//! behind them can be read or written (`guarded.rs`).
 
 use std::{
-    alloc::{Layout, alloc, dealloc},
     any::Any,
     collections::HashMap,
     ffi::c_void,
@@ -19,11 +19,11 @@ use libloading::Library;
 use super::{
     Arg, DeviceError, Geometry, GroupId, KernelFile, Properties, TiledAxis, Tiles,
     driver::{CollectiveDriver, DeviceEvent, Driver, Graph, KernelArgument, KernelHandle, Link, Mark},
+    guarded::GuardedMemory,
     matmul::{Matmul, MatmulPlan},
 };
 
 const RUNTIME: &str = include_str!("../../emulator/emulator.h");
-const ALIGNMENT: usize = 256;
 /// Number of multiprocessors that it reports: few, so that small work is split over several blocks.
 const MULTIPROCESSORS: usize = 4;
 /// The number that every GPU with clusters supports.
@@ -34,7 +34,7 @@ type KernelEntry = unsafe extern "C" fn(*const u32, *const u32, u32, *mut *mut c
 struct Emulator {
     compiler: String,
     libraries: Mutex<HashMap<String, Arc<Library>>>,
-    allocations: Mutex<HashMap<u64, Layout>>,
+    allocations: Mutex<HashMap<u64, GuardedMemory>>,
     capture: Mutex<Option<Vec<Operation>>>,
 }
 
@@ -215,25 +215,17 @@ impl Driver for Emulator {
         if bytes > 4 << 30 {
             return Err(refused());
         }
-        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| refused())?;
-        // SAFETY: the layout is not empty.
-        let address = unsafe { alloc(layout) };
-        if address.is_null() {
-            return Err(refused());
-        }
+        let memory = GuardedMemory::new(bytes).ok_or_else(refused)?;
+        let address = memory.address();
         // Not zeros: what a kernel reads without writing it shows as NaN.
         // SAFETY: just allocated with that size.
-        unsafe { std::ptr::write_bytes(address, 0xFF, layout.size()) };
-        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(address as u64, layout);
-        Ok(address as u64)
+        unsafe { std::ptr::write_bytes(address as *mut u8, 0xFF, bytes) };
+        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(address, memory);
+        Ok(address)
     }
 
     unsafe fn free(&self, address: u64) {
-        let layout = self.allocations.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
-        if let Some(layout) = layout {
-            // SAFETY: allocated above with this layout.
-            unsafe { dealloc(address as *mut u8, layout) }
-        }
+        self.allocations.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
     }
 
     fn allocate_host(&self, bytes: usize) -> Result<*mut u8, DeviceError> {
