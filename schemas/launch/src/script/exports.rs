@@ -37,8 +37,8 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// `unset NAME`: nothing that runs later gets the variable. In a block, which may not run, it is
-    /// unknown.
+    /// `unset NAME`: nothing that runs later gets the variable. In a block, which may not run, it
+    /// is unknown.
     pub(super) fn unset(&mut self, command: &SimpleCommand<'a>) {
         let words = command.words.iter().skip(1);
         let names =
