@@ -71,6 +71,8 @@ pub(super) struct TextContext {
     /// Whether something other than a shell fills in variables first, in single quotes too:
     /// compose, a template.
     pub fills_in: bool,
+    /// Whether it lists flags, one a line, which no shell reads.
+    pub is_list: bool,
     /// The plugins and forks that the whole text names.
     pub forks: Forks,
     /// The class of an engine whose keywords the words are, if a program calls one.

@@ -33,7 +33,8 @@ impl GivenJson<'_> {
             return None;
         }
         if is_bare_in_shell(source, word) {
-            return Some(taken_apart(context, flag, word, text, example));
+            // Whoever passes on what a list says quotes it.
+            return (!context.is_list).then(|| taken_apart(context, flag, word, text, example));
         }
         let stated = error.to_string();
         let what = stated.split(" at line ").next().unwrap_or_default();

@@ -66,9 +66,18 @@ impl CodeBlock {
 
     fn document(self, context: &TextContext) -> Document {
         let (kind, is_shell) = TextKind::from_block(&self.info, &self.text);
-        let form = if is_shell { TextForm::ShellBlock } else { TextForm::Page };
-        Document::new(kind, self.text, Rc::new(Pieces(self.pieces)), context.inner(form))
+        let is_list = kind == TextKind::Script && lists_flags(&self.text);
+        let form = if is_shell && !is_list { TextForm::ShellBlock } else { TextForm::Page };
+        let context = TextContext { is_list, ..context.inner(form) };
+        Document::new(kind, self.text, Rc::new(Pieces(self.pieces)), context)
     }
+}
+
+/// Whether a block has flags only, one a line, and none of its lines is continued: no one pastes it
+/// into a shell.
+fn lists_flags(text: &str) -> bool {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.clone().count() > 1 && lines.clone().all(|line| line.starts_with("--") && !line.ends_with('\\'))
 }
 
 #[cfg(test)]
@@ -94,6 +103,8 @@ mod tests {
         check("````md\n```sh\na\n```\n````\n", &[("```sh\na\n```\n", TextKind::Script, Page)]);
         check("- x\n  ```\n  a\n  ```\n", &[("a\n", TextKind::Script, Page)]);
         check("x\n\n    a\n    b\n", &[("a\nb\n", TextKind::Script, Page)]);
+        check("```sh\n--a 1\n--b\n```\n", &[("--a 1\n--b\n", TextKind::Script, Page)]);
+        check("```sh\n--a \\\n--b\n```\n", &[("--a \\\n--b\n", TextKind::Script, ShellBlock)]);
         check("~~~\na\n", &[("a\n", TextKind::Script, Page)]);
         check("a\n", &[("a\n", TextKind::Script, Page)]);
     }

@@ -30,6 +30,8 @@ pub struct PythonNames<'t> {
     joined_with_blanks: HashSet<&'t str>,
     /// Names that are arguments of a function that starts processes.
     started: HashSet<&'t str>,
+    /// Those that it is given as they are, and without a shell.
+    started_as_words: HashSet<&'t str>,
     /// Names that the program defines as classes, or imports from other modules than those of the
     /// engines.
     foreign: HashSet<&'t str>,
@@ -57,6 +59,12 @@ const STARTERS: [&str; 8] =
 
 /// Parts of the names of functions that start a process, which programs define for themselves.
 const PARTS_OF_STARTERS: [&str; 7] = ["exec", "launch", "popen", "run_", "spawn", "start_", "_run"];
+
+/// Functions that write a text for a reader, by their last names.
+const WRITERS: [&str; 9] = ["critical", "debug", "error", "exception", "info", "log", "print", "secho", "warning"];
+
+/// Maximum number of expressions around a text that is written.
+const MOST_AROUND_SHOWN: usize = 16;
 
 /// Functions that make a list or another text of a command.
 const CONVERSIONS: [&str; 8] = ["dedent", "format", "join", "list", "replace", "split", "str", "strip"];
@@ -125,14 +133,18 @@ impl<'t> PythonNames<'t> {
                 if is_starter(text, node)
                     && let Some(arguments) = node.child_by_field_name("arguments")
                 {
-                    self.started
-                        .extend(named_children(arguments).into_iter().filter_map(|one| command_name(text, one)));
+                    let arguments = named_children(arguments);
+                    self.started.extend(arguments.iter().filter_map(|one| command_name(text, *one)));
+                    let is_shell = |one: &Node<'t>| text.get(one.byte_range()).is_some_and(|one| one == "shell=True");
+                    if !arguments.iter().any(is_shell) {
+                        self.started_as_words.extend(arguments.iter().filter_map(|one| identifier(text, Some(*one))));
+                    }
                 }
                 let Some(function) = node.child_by_field_name("function").filter(|it| it.kind() == "attribute") else {
                     return;
                 };
                 let method = identifier(text, function.child_by_field_name("attribute"));
-                if is_joined_with_blanks(text, node) {
+                if is_joined_with_blanks(text, node) && !is_shown(text, node) {
                     let arguments = node.child_by_field_name("arguments").map(named_children).unwrap_or_default();
                     self.joined_with_blanks.extend(arguments.into_iter().filter_map(|one| identifier(text, Some(one))));
                 }
@@ -174,7 +186,8 @@ impl<'t> PythonNames<'t> {
         let names = imported.filter_map(|name| text.get(name.byte_range()));
         if is_package(module) {
             self.own.extend(names.map(|name| (name, module)));
-        } else if !module.split('.').any(is_engines) {
+        } else if !module.split('.').any(is_engines) || module.split('.').any(|part| part == "third_party") {
+            // A copy of an engine in another package has classes of its own.
             self.foreign.extend(names);
         }
     }
@@ -216,15 +229,17 @@ impl<'t> PythonNames<'t> {
         let Some(parent) = list.parent() else { return false };
         match parent.kind() {
             "argument_list" => parent.parent().is_some_and(|call| is_joined_with_blanks(text, call)),
-            "assignment" | "augmented_assignment" => identifier(text, parent.child_by_field_name("left"))
-                .is_some_and(|name| self.joined_with_blanks.contains(name)),
+            "assignment" | "augmented_assignment" => {
+                identifier(text, parent.child_by_field_name("left")).is_some_and(|name| self.is_named_joined(name))
+            }
             _ => false,
         }
     }
 
-    /// Whether the words of the list of this name become one text with blanks between them.
+    /// Whether the words of the list of this name become one text with blanks between them. Where
+    /// the list itself is started, that text is one for a reader.
     pub fn is_named_joined(&self, name: &str) -> bool {
-        self.joined_with_blanks.contains(name)
+        self.joined_with_blanks.contains(name) && !self.started_as_words.contains(name)
     }
 
     /// Whether a name becomes a part of another text.
@@ -322,6 +337,29 @@ fn is_joined_with_blanks(text: &str, call: Node<'_>) -> bool {
     let object = function.child_by_field_name("object").and_then(|object| text.get(object.byte_range()));
     identifier(text, function.child_by_field_name("attribute")) == Some("join")
         && object.is_some_and(|object| matches!(object.trim_matches(['"', '\'']), " " | " \\\n" | " \\\\\\n    "))
+}
+
+/// Whether a call only makes a text for a reader: `print(" ".join(command))`, also within a text
+/// with other parts.
+fn is_shown(text: &str, call: Node<'_>) -> bool {
+    let mut inner = call;
+    for _ in 0..MOST_AROUND_SHOWN {
+        let Some(outer) = inner.parent() else { return false };
+        match outer.kind() {
+            "argument_list"
+            | "binary_operator"
+            | "concatenated_string"
+            | "interpolation"
+            | "keyword_argument"
+            | "parenthesized_expression"
+            | "string" => {}
+            "call" if is_conversion(text, outer) => {}
+            "call" => return function_name(text, outer).is_some_and(|name| WRITERS.contains(&name)),
+            _ => return false,
+        }
+        inner = outer;
+    }
+    false
 }
 
 /// Whether a call starts a process.

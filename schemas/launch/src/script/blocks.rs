@@ -156,11 +156,12 @@ impl<'a> Interpreter<'a> {
         let of_function = self.blocks.len() < self.gone.len() && self.gone.last().is_some_and(|way| way.of_function);
         self.gone.truncate(self.blocks.len());
         let depth = self.blocks.len();
-        // A function may not run at all.
-        self.forget_since(before, depth + 1, !of_function);
+        // A function may not run at all, and what a subshell exports ends with it.
+        let keeps_exports = !of_function && !arms.as_ref().is_some_and(|arms| arms.is(ShellBlock::Subshell));
+        self.forget_since(before, depth + 1, keeps_exports);
         while let Some((_, name, value)) = self.pending.pop_if(|(block, _, _)| *block > depth) {
             // On the path that exports it, it has this value; on the others it is unset.
-            if !of_function && !self.varied.contains(name) {
+            if keeps_exports && !self.varied.contains(name) {
                 Arc::make_mut(&mut self.exported).insert(name.to_owned(), value);
                 self.assigned(name);
             }

@@ -105,11 +105,15 @@ impl<'a> ShellReader<'a> {
                 // The double quotes around the whole command belong to a shell that has already
                 // expanded it.
                 while self.seams.is_some_and(|seams| seams.outer == b'"') && self.at < end {
-                    self.run_until(end, parts, |byte| byte == b'$');
-                    match self.at < end && self.bytes().get(self.at - 1) != Some(&b'\\') {
-                        true => self.dollar(parts, true, 0),
-                        false if self.at < end => self.character(parts),
-                        false => {}
+                    self.run_until(end, parts, |byte| matches!(byte, b'$' | b'\\'));
+                    match self.bytes().get(self.at).filter(|_| self.at < end) {
+                        Some(b'$') => self.dollar(parts, true, 0),
+                        Some(_) => {
+                            let next = self.bytes().get(self.at + 1).filter(|_| self.at + 1 < end);
+                            self.at += usize::from(matches!(next, Some(b'"' | b'\\' | b'$' | b'`')));
+                            self.character(parts);
+                        }
+                        None => {}
                     }
                 }
                 if self.at < end {

@@ -153,6 +153,11 @@ impl BranchReader<'_> {
             let end = rest.iter().position(|byte| *byte == b'\n').map_or(self.filled.len(), |length| start + length);
             let line = start..end;
             if !self.leaves_nothing(&line) {
+                if let Some(before) = before.as_ref().filter(|before| self.continues_command(before, &line)) {
+                    for at in before.end..start {
+                        self.blank(at);
+                    }
+                }
                 before = Some(line);
             } else if let Some(backslash) = before.as_ref().and_then(|before| self.continued_at(before)) {
                 // The next line continues the command as well.
@@ -173,6 +178,16 @@ impl BranchReader<'_> {
     fn leaves_nothing(&self, line: &Range<usize>) -> bool {
         let is_void = self.void.get(line.clone()).is_some_and(|void| void.contains(&true));
         is_void && self.filled.get(line.clone()).is_some_and(|line| line.trim_ascii().is_empty())
+    }
+
+    /// Whether a statement took the line end before it away, and left a backslash only: `{%- if a
+    /// %} \`, which continues the line before.
+    fn continues_command(&self, before: &Range<usize>, line: &Range<usize>) -> bool {
+        let left = self.filled.get(line.clone()).unwrap_or_default().trim_ascii();
+        let written = self.text.get(line.clone()).unwrap_or_default().trim_start();
+        left == b"\\"
+            && ["{%-", "{{-"].iter().any(|open| written.starts_with(open))
+            && self.continued_at(before).is_none()
     }
 
     /// The place of the backslash that continues a line.
@@ -209,6 +224,21 @@ mod tests {
     fn a_statement_behind_a_continued_line_continues_it() {
         let text = "a \\\n{{- if .x }}\n--b 1 \\\n{{- end }}\n--c\n";
         check(text, true, "a              \\\n--b 1            \\\n--c\n");
+    }
+
+    #[test]
+    fn a_statement_that_takes_the_line_end_before_it_continues_the_line() {
+        let text = "a\n{%- if x %} \\\n--b 1\n{%- endif %}\n{%- if y %} \\\n--c 2\n{%- endif %}\n";
+        let found = rendered(text, false, &BranchChoice::default()).expect(text).text;
+        assert_eq!(found.len(), text.len());
+        assert_eq!(
+            found
+                .split('\n')
+                .map(str::split_whitespace)
+                .map(|words| words.collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>(),
+            ["a \\", "--b 1 \\", "--c 2", "", ""]
+        );
     }
 
     #[test]

@@ -1,4 +1,3 @@
-# expect: SD193 warning
 # expect: SD194 warning
 pip install sglang==0.5.20
 python3 -m sglang.launch_server --model-path Qwen/Qwen3.5-27B --device npu --attention-backend ascend --tp-size 4 \

@@ -141,6 +141,10 @@ fn number(context: &Context<'_>, flag: &str) -> Option<i64> {
         if is_slime && !context.launch.has(Key::RolloutNumGpusPerEngine) {
             return None;
         }
+        // What is not in the text may state it.
+        if !is_slime && given(context, flag).is_none() && !is_absent(context, flag) {
+            return None;
+        }
         return i64::try_from(context.resolved.tp_size.as_ref()?.value).ok();
     }
     if let Some(argument) = given(context, flag) {
