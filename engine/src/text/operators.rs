@@ -55,7 +55,7 @@ struct JinjaToken {
     partner: Option<usize>,
 }
 
-/// The template with filters in place of the operators, and with the line end behind `{% raw %}`,
+/// The template with filters in place of the operators, and with the newline after `{% raw %}`,
 /// which Jinja2 keeps.
 pub fn replaced(source: &str) -> String {
     let source = edited(source, |source, tag| {
@@ -98,7 +98,7 @@ fn tags(source: &str) -> Vec<Range<usize>> {
         let first = inside + usize::from(is_sign(bytes.get(inside)));
         let last = end - usize::from(end > first && is_sign(bytes.get(end - 1)));
         let is_raw = closing == "%}" && source.get(first..last).is_some_and(|tag| tag.trim() == "raw");
-        // What trims behind `raw` stays as it is.
+        // A sign that trims after `raw` stays as it is.
         if !is_raw || last == end {
             found.push(first..last);
         }
@@ -207,7 +207,7 @@ impl JinjaTokens<'_> {
         self.tokens.get(at).map(|token| token.kind)
     }
 
-    /// Whether a sign stands between two operands, so that it is none of a number.
+    /// Whether a sign stands between two operands, and so does not belong to a number.
     fn is_between(&self, at: usize) -> bool {
         at.checked_sub(1)
             .is_some_and(|before| !self.ends_operand(before, &[]) && self.kind(before) != Some(JinjaTokenKind::Open))
@@ -239,7 +239,7 @@ impl JinjaTokens<'_> {
         first
     }
 
-    /// The last token of the operand that begins behind a token.
+    /// The last token of the operand that begins after a token.
     fn behind(&self, operator: usize, products: &[&str]) -> Option<usize> {
         let (mut at, mut last) = (operator + 1, None);
         while let Some(token) = self.tokens.get(at) {
@@ -274,7 +274,8 @@ impl JinjaTokens<'_> {
     }
 }
 
-/// A filter for each `%`; one by a number formats nothing, unless a text stands before it.
+/// A filter for each `%`; one with a number on its right is a remainder, unless a text stands on
+/// its left.
 fn remainders(source: &str, tag: Range<usize>) -> Vec<(Range<usize>, String)> {
     let all = JinjaTokens { source, tokens: tokens(source, tag) };
     let mut edits = Vec::new();

@@ -67,7 +67,7 @@ fn formatted(format: &str, whole: &Value, values: Vec<Value>) -> Result<String, 
     if is_used { Ok(text + rest) } else { Err(wrong("not all arguments converted during string formatting")) }
 }
 
-/// The field that begins behind a `%`, and what follows it.
+/// The field that begins after a `%`, and what follows it.
 fn field(text: &str) -> Result<(PercentField<'_>, &str), Error> {
     let unfinished = || wrong("incomplete format");
     let number = |text: &str| -> Result<usize, Error> {

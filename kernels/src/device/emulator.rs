@@ -1,8 +1,8 @@
 //! Runs kernels on the CPU, compiled by the host's C++ compiler; see `emulator/emulator.h`.
 //!
 //! Calls are synchronous, so their order is trivial. Allocations are filled with 0xFF bytes, which
-//! are NaN in every element type, so that reads of uninitialised memory are detected, and nothing
-//! behind them can be read or written (`guarded.rs`).
+//! are NaN in every element type, so that reads of uninitialised memory are detected, and what
+//! follows them can be neither read nor written (`guarded.rs`).
 
 use std::{
     any::Any,

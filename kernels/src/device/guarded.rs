@@ -1,7 +1,7 @@
-//! Memory of the emulator: behind each allocation lies a page that nothing may touch, so that a
-//! kernel that goes beyond the end of a buffer fails here, as it may on a GPU.
+//! Memory of the emulator: an inaccessible page follows each allocation, so that a kernel that
+//! reads or writes past the end of a buffer fails here, as it may on a GPU.
 
-/// What the widest load of a kernel needs. With more, more bytes behind the end would go unseen.
+/// What the widest load of a kernel needs. With more, more bytes past the end would go unseen.
 const ALIGNMENT: usize = 16;
 
 #[cfg(not(unix))]
@@ -15,7 +15,7 @@ mod with_page {
 
     use super::ALIGNMENT;
 
-    /// Bytes that end where a page begins that nothing may touch.
+    /// Bytes that end where an inaccessible page begins.
     pub struct GuardedMemory {
         mapping: NonNull<libc::c_void>,
         mapped: usize,
@@ -60,7 +60,7 @@ mod with_page {
 mod plain {
     use super::ALIGNMENT;
 
-    /// Bytes without a page behind them: this system has no call for it.
+    /// Bytes without such a page: this system has no call for it.
     pub struct GuardedMemory(Vec<u128>);
 
     impl GuardedMemory {
