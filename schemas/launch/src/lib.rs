@@ -56,6 +56,7 @@ use std::{
     sync::Arc,
 };
 
+pub use by_name::vllm_long_name;
 pub use comments::comments;
 pub use context::TextForm;
 pub use forks::Forks;

@@ -17,7 +17,7 @@ use schemas::{
 };
 use serde_json::Value as Json;
 
-use super::{Argument, Launch, Setting, writing::Writing};
+use super::{Argument, Launch, Setting, by_name::vllm_long_name, writing::Writing};
 pub(super) use values::bad_values;
 
 /// The speculative configuration of a vLLM launch. `None` means not given, or unknown.
@@ -148,14 +148,17 @@ impl Launch {
 
     /// The span of a key of the speculative configuration that is given as a separate flag.
     pub fn vllm_key_place(&self, key: &str) -> Option<Span> {
-        let is_key = |argument: &&Argument| matches!(named(&argument.flag.value), Some(ConfigFlag::Key(own)) if own.replace('-', "_") == key);
-        self.arguments.iter().rfind(is_key).map(|argument| argument.span)
+        self.vllm_key_argument(key).map(|argument| argument.span)
     }
 
     /// The flag that gives a key of the speculative configuration by itself.
     pub fn vllm_key_flag(&self, key: &str) -> Option<&str> {
+        self.vllm_key_argument(key).map(|argument| argument.flag.value.as_str())
+    }
+
+    fn vllm_key_argument(&self, key: &str) -> Option<&Argument> {
         let is_key = |argument: &&Argument| matches!(named(&argument.flag.value), Some(ConfigFlag::Key(own)) if own.replace('-', "_") == key);
-        self.arguments.iter().rfind(is_key).map(|argument| argument.flag.value.as_str())
+        self.arguments.iter().rfind(is_key)
     }
 
     /// The span of a key in the value of `--speculative-config`, spelled exactly like this.
@@ -181,20 +184,18 @@ pub(super) fn name_of(key: Key) -> Option<&'static str> {
 /// Flags that took an optional word in versions before 0.8.5.
 const ONCE_OPTIONAL: [&str; 2] = ["enable-chunked-prefill", "multi-step-stream-outputs"];
 
-/// Short names of flags that take a word, and of switches.
-const SHORT_WITH_WORD: [&str; 17] = [
-    "-O", "-ac", "-cc", "-dcp", "-dp", "-dpa", "-dpl", "-dpn", "-dpp", "-dpr", "-n", "-pcp", "-pp", "-q", "-r", "-sc",
-    "-tp",
-];
-const SHORT_SWITCHES: [&str; 4] = ["-asc", "-dpe", "-dph", "-ep"];
+/// Short names that no rule reads by their long ones: of flags that take a word, and of a switch.
+const SHORT_WITH_WORD: [&str; 2] = ["-O", "-sc"];
+const SHORT_SWITCH: &str = "-asc";
 
 /// The number of words that follow a flag on the command line of `vllm serve`, if known.
 pub(super) fn arity(spelling: &str, version: Option<EngineVersion>) -> Option<Arity> {
     let (flag, key) = spelling.split_once('.').map_or((spelling, None), |(flag, key)| (flag, Some(key)));
-    let Some(name) = flag.strip_prefix("--").filter(|name| !name.starts_with('-')) else {
+    let long = || flag.strip_prefix("--").filter(|name| !name.starts_with('-'));
+    let Some(name) = vllm_long_name(flag).or_else(long) else {
         return match flag {
             _ if SHORT_WITH_WORD.contains(&flag) => Some(Arity::One),
-            _ if SHORT_SWITCHES.contains(&flag) => Some(Arity::None),
+            SHORT_SWITCH => Some(Arity::None),
             _ => None,
         };
     };

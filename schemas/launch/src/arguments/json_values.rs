@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 
 use crate::{
     Argument, Value,
+    by_name::vllm_long_name,
     context::TextContext,
     json_text::{GivenJson, place_of_error, shown},
     placeholder::{is_cut, may_replace_number},
@@ -55,10 +56,9 @@ fn form_of(flag: &str, engine: Engine, version: Option<EngineVersion>) -> Option
         Engine::Slime => ("--sglang-", flags::sglang()),
         Engine::Spectune => return None,
     };
-    let name = match flag {
-        "-ac" if engine == Engine::Vllm => "attention-config".to_owned(),
-        "-cc" if engine == Engine::Vllm => "compilation-config".to_owned(),
-        _ => flag.strip_prefix(prefix).filter(|name| !name.contains('.'))?.replace('_', "-"),
+    let name = match vllm_long_name(flag).filter(|_| engine == Engine::Vllm) {
+        Some(long) => long.to_owned(),
+        None => flag.strip_prefix(prefix).filter(|name| !name.contains('.'))?.replace('_', "-"),
     };
     let (Lookup::Exact(spelling) | Lookup::Abbreviation(spelling)) = registered.lookup(&name, version) else {
         return None;

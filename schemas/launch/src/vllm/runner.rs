@@ -44,9 +44,9 @@ const CHECKS_LAUNCHER: EngineVersion = EngineVersion::new(0, 24, 0);
 
 /// What V1 does not have of flags with several ranks, or that are switched on, with the first
 /// version that says so.
-const NOT_IN_V1: [(&[&str], bool, EngineVersion, &str); 2] = [
-    (&["--prefill-context-parallel-size", "-pcp"], true, CHECKS_V1, "prefill context parallel"),
-    (&["--enable-batch-sharded-sampling"], false, CHECKS_V1, "batch-sharded sampling"),
+const NOT_IN_V1: [(&str, bool, EngineVersion, &str); 2] = [
+    ("prefill-context-parallel-size", true, CHECKS_V1, "prefill context parallel"),
+    ("enable-batch-sharded-sampling", false, CHECKS_V1, "batch-sharded sampling"),
 ];
 
 /// The first version that refuses asynchronous scheduling over pipeline stages in V1.
@@ -96,8 +96,8 @@ impl Launch {
         if let Some(key) = on("use_heterogeneous_vocab").filter(|_| version >= CHECKS_VOCABULARY) {
             return Some(Lack { words: "heterogeneous-vocabulary draft models".to_owned(), place: key.span });
         }
-        let stages = self.several(&["--pipeline-parallel-size", "-pp"])?;
-        let launcher = self.on(&["--distributed-executor-backend"]);
+        let stages = self.several("pipeline-parallel-size")?;
+        let launcher = self.on(&["distributed-executor-backend"]);
         let is_external = |argument: &&Argument| argument.known() == Some("external_launcher");
         if let Some(launcher) = launcher.filter(is_external)
             && version >= CHECKS_LAUNCHER
@@ -111,13 +111,13 @@ impl Launch {
 
     /// The last argument of one of these names, unless a branch adds it.
     fn on(&self, names: &[&str]) -> Option<&Argument> {
-        let is_own = |argument: &&Argument| names.contains(&argument.flag.value.replace('_', "-").as_str());
+        let is_own = |argument: &&Argument| names.iter().any(|name| argument.is_vllm(name));
         self.arguments.iter().rfind(is_own).filter(|argument| !argument.in_branch)
     }
 
     /// The span of a number of ranks above 1.
-    fn several(&self, names: &[&str]) -> Option<Span> {
-        let argument = self.on(names)?;
+    fn several(&self, name: &str) -> Option<Span> {
+        let argument = self.on(&[name])?;
         let ranks: usize = argument.known()?.parse().ok()?;
         (ranks > 1).then_some(argument.span)
     }
@@ -146,8 +146,8 @@ impl Launch {
 
     /// A flag that only runner V2 of this version has.
     fn flag_lacked_by_v1(&self, version: EngineVersion) -> Option<Lack> {
-        let stages = || self.several(&["--pipeline-parallel-size", "-pp"]);
-        let asynchronous = self.on(&["--async-scheduling", "--no-async-scheduling"]);
+        let stages = || self.several("pipeline-parallel-size");
+        let asynchronous = self.on(&["async-scheduling", "no-async-scheduling"]);
         let is_first = |argument: &&Argument| argument.flag.value.starts_with("--async") && is_switched_on(argument);
         if let Some(asynchronous) = asynchronous.filter(is_first)
             && version >= CHECKS_ASYNC_STAGES
@@ -156,9 +156,9 @@ impl Launch {
             let words = "pipeline parallelism with async scheduling".to_owned();
             return Some(Lack { words, place: asynchronous.span });
         }
-        NOT_IN_V1.iter().filter(|(_, _, since, _)| version >= *since).find_map(|(names, is_number, _, words)| {
-            let switch = || self.on(names).filter(|argument| is_switched_on(argument)).map(|argument| argument.span);
-            let place = if *is_number { self.several(names) } else { switch() };
+        NOT_IN_V1.iter().filter(|(_, _, since, _)| version >= *since).find_map(|(name, is_number, _, words)| {
+            let switch = || self.on(&[name]).filter(|argument| is_switched_on(argument)).map(|argument| argument.span);
+            let place = if *is_number { self.several(name) } else { switch() };
             Some(Lack { words: (*words).to_owned(), place: place? })
         })
     }

@@ -3,8 +3,9 @@
 use schemas::text::Span;
 
 use super::{
-    Context,
+    Context, Finding,
     platform::{Platform, platform_of},
+    support,
 };
 
 /// Variables by which a runtime hides accelerators, with the platforms whose runtime reads them.
@@ -23,7 +24,7 @@ pub(super) struct VisibleDevices {
 }
 
 /// The fewest accelerators that a variable of the launch leaves visible, if one names them.
-pub(super) fn visible(context: &Context<'_>) -> Option<VisibleDevices> {
+fn visible(context: &Context<'_>) -> Option<VisibleDevices> {
     // Without a name of another platform, a text is mostly about CUDA.
     let platform = platform_of(context);
     let is_read = |platforms: &[Platform]| {
@@ -36,6 +37,17 @@ pub(super) fn visible(context: &Context<'_>) -> Option<VisibleDevices> {
         Some(VisibleDevices { variable: name, count: count(value.value)?, span: value.span })
     });
     named.min_by_key(|devices| devices.count)
+}
+
+/// What is reported if fewer accelerators are visible than the `needed` ones of a node, and which
+/// those are.
+pub(super) fn too_few(context: &Context<'_>, needed: usize) -> Option<(VisibleDevices, Finding)> {
+    let visible = visible(context).filter(|visible| visible.count < needed)?;
+    let shown = support::count(visible.count, "device");
+    let message = format!("`{}` shows {shown}, and the ranks of this node take {needed}", visible.variable);
+    let finding =
+        Finding::new(visible.span, message, shown).help(format!("name {needed} devices, or start fewer ranks"));
+    Some((visible, finding))
 }
 
 /// The number of devices that a value names by number or by identifier; `None` if it names none, or

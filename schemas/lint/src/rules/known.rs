@@ -24,7 +24,7 @@ use serde::Deserialize;
 use super::{
     Context, Finding,
     platform::{Platform, platform_of},
-    support::{method_of, vllm_long_name},
+    support::method_of,
 };
 
 /// The kind of fault, which decides the rule that reports it.
@@ -491,12 +491,11 @@ impl GivenFlags {
     }
 
     fn is_flag(&self, context: &Context<'_>, argument: &Argument) -> bool {
+        if context.launch.engine == Engine::Vllm {
+            return argument.is_vllm(&self.flag);
+        }
         let written = argument.flag.value.as_str();
         let name = written.strip_prefix("--sglang-").or_else(|| written.strip_prefix("--")).unwrap_or_default();
-        if context.launch.engine == Engine::Vllm {
-            return vllm_long_name(written).is_some_and(|long| long == self.flag)
-                || name.replace('_', "-") == self.flag;
-        }
         match flags::lookup(name, None) {
             Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => {
                 spelling.canonical == self.flag || spelling.name == self.flag

@@ -321,33 +321,6 @@ pub(super) fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The name without dashes of a flag of vLLM that is given by its short name
-/// (`engine/arg_utils.py`).
-pub(super) fn vllm_long_name(written: &str) -> Option<&'static str> {
-    const SHORT: [(&str, &str); 19] = [
-        ("-ac", "attention-config"),
-        ("-cc", "compilation-config"),
-        ("-dcp", "decode-context-parallel-size"),
-        ("-dp", "data-parallel-size"),
-        ("-dpa", "data-parallel-address"),
-        ("-dpb", "data-parallel-backend"),
-        ("-dpe", "data-parallel-external-lb"),
-        ("-dph", "data-parallel-hybrid-lb"),
-        ("-dpl", "data-parallel-size-local"),
-        ("-dpn", "data-parallel-rank"),
-        ("-dpp", "data-parallel-rpc-port"),
-        ("-dpr", "data-parallel-start-rank"),
-        ("-ep", "enable-expert-parallel"),
-        ("-n", "nnodes"),
-        ("-pcp", "prefill-context-parallel-size"),
-        ("-pp", "pipeline-parallel-size"),
-        ("-q", "quantization"),
-        ("-r", "node-rank"),
-        ("-tp", "tensor-parallel-size"),
-    ];
-    SHORT.iter().find(|(short, _)| *short == written).map(|(_, long)| *long)
-}
-
 /// The method that vLLM uses, as far as the launch tells.
 pub(super) fn method_of(config: &VllmSpeculation) -> Option<&str> {
     config.method_in_use()

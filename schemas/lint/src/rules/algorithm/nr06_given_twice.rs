@@ -58,7 +58,7 @@
 //!
 //! sglang issue #8126; vLLM `utils/argparse_utils.py`; Python's argparse.
 
-use launch::Argument;
+use launch::{Argument, vllm_long_name};
 use schemas::{
     diagnostic::Severity,
     engines::Engine,
@@ -67,7 +67,7 @@ use schemas::{
     text::shortened,
 };
 
-use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::vllm_long_name};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR06",

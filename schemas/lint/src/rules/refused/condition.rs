@@ -8,7 +8,7 @@ use schemas::{
 };
 use serde::Deserialize;
 
-use crate::rules::{Context, support::vllm_long_name};
+use crate::rules::Context;
 
 /// What must be known of a flag. Without a test the flag must be given.
 #[derive(Debug, Deserialize)]
@@ -185,10 +185,8 @@ pub(super) fn is_absent(context: &Context<'_>, flag: &str) -> bool {
 }
 
 fn is_flag(context: &Context<'_>, argument: &Argument, flag: &str) -> bool {
-    let written = argument.flag.value.as_str();
     if context.launch.engine == Engine::Vllm {
-        return vllm_long_name(written) == Some(flag)
-            || written.strip_prefix("--").is_some_and(|name| name.replace('_', "-") == flag);
+        return argument.is_vllm(flag);
     }
     argument.is_sglang(context.launch.engine, flag)
 }

@@ -53,7 +53,7 @@
 use launch::{Argument, Launcher};
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, devices, support::count};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, devices};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD206",
@@ -82,17 +82,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if ELSEWHERE.iter().any(|name| context.argument(name).is_some()) {
         return None;
     }
-    let needed = needed(context)?;
-    let visible = devices::visible(context).filter(|visible| visible.count < needed)?;
-    let message = format!(
-        "`{}` shows {}, and the ranks of this node take {needed}",
-        visible.variable,
-        count(visible.count, "device")
-    );
-    let finding = Finding::new(visible.span, message, count(visible.count, "device"))
-        .related(context.span(Key::TpSize), "these ranks")
-        .related(context.span(Key::DpSize), "replicas")
-        .help(format!("name {needed} devices, or start fewer ranks"));
+    let (visible, finding) = devices::too_few(context, needed(context)?)?;
+    let finding =
+        finding.related(context.span(Key::TpSize), "these ranks").related(context.span(Key::DpSize), "replicas");
     let is_cuda = visible.variable == "CUDA_VISIBLE_DEVICES" && launch.engine == Engine::Sglang;
     Some(if is_cuda { finding.sglang_says("CUDA error: invalid device ordinal") } else { finding })
 }

@@ -59,7 +59,6 @@ use serde_json::Value;
 use crate::rules::{
     Applies, Context, Definition, Finding, RuleCheck,
     peers::{if_all_differ, peers_of},
-    support::vllm_long_name,
 };
 
 pub(in crate::rules) const RULE: Definition = Definition {
@@ -115,12 +114,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 
 /// The last argument of a flag, if no branch adds it.
 fn argument<'a>(launch: &'a Launch, flag: &str) -> Option<&'a Argument> {
-    let is_own = |one: &&Argument| {
-        let written = one.flag.value.as_str();
-        vllm_long_name(written) == Some(flag)
-            || written.strip_prefix("--").is_some_and(|name| name.replace('_', "-") == flag)
-    };
-    launch.arguments.iter().rfind(is_own).filter(|one| !one.in_branch)
+    launch.arguments.iter().rfind(|one| one.is_vllm(flag)).filter(|one| !one.in_branch)
 }
 
 /// The known value of a flag.

@@ -44,17 +44,10 @@
 //!
 //! vLLM `config/parallel.py`, `v1/engine/utils.py`, `v1/worker/gpu_worker.py`.
 
-use launch::{Argument, Launcher};
-use schemas::{
-    diagnostic::Severity,
-    flags::{self, Lookup},
-    version::EngineVersion,
-};
+use launch::Launcher;
+use schemas::{diagnostic::Severity, version::EngineVersion};
 
-use crate::rules::{
-    Applies, Context, Definition, Finding, RuleCheck, devices,
-    support::{count, vllm_long_name},
-};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, devices};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL47",
@@ -82,14 +75,14 @@ const ELSEWHERE: [&str; 8] = [
 fn check(context: &Context<'_>) -> Option<Finding> {
     let launch = context.launch;
     let is_server = matches!(launch.launcher, Launcher::Own | Launcher::Benchmark | Launcher::Dynamo);
-    if !is_server || !launch.is_complete() || ELSEWHERE.iter().any(|name| argument(context, name).is_some()) {
+    if !is_server || !launch.is_complete() || ELSEWHERE.iter().any(|name| launch.vllm_argument(name).is_some()) {
         return None;
     }
-    let backend = argument(context, "distributed-executor-backend");
+    let backend = launch.vllm_argument("distributed-executor-backend");
     if backend.is_some_and(|backend| backend.known() != Some("mp")) {
         return None;
     }
-    let size = |name: &str| match argument(context, name) {
+    let size = |name: &str| match launch.vllm_argument(name) {
         Some(argument) if argument.in_branch => Some(1),
         Some(argument) => Some(argument.known().and_then(|text| text.parse::<usize>().ok()).unwrap_or(1).max(1)),
         None => None,
@@ -101,14 +94,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     // A class starts the ranks of one replica.
     let replicas = if launch.callee.is_some() { 1 } else { local };
     let needed = world.checked_mul(replicas)?;
-    let visible = devices::visible(context).filter(|visible| visible.count < needed)?;
-    let shown = count(visible.count, "device");
-    let message = format!("`{}` shows {shown}, and the ranks of this node take {needed}", visible.variable);
-    let place = |name: &str| argument(context, name).map(|argument| argument.span);
-    let finding = Finding::new(visible.span, message, shown)
+    let (visible, finding) = devices::too_few(context, needed)?;
+    let place = |name: &str| launch.vllm_argument(name).map(|argument| argument.span);
+    let finding = finding
         .related(place("tensor-parallel-size"), "these ranks")
         .related(place("data-parallel-size"), "replicas")
-        .help(format!("name {needed} devices, or start fewer ranks"))
         .by_version();
     let says =
         format!("ValueError: World size ({world}) is larger than the number of available GPUs ({})", visible.count);
@@ -119,19 +109,6 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         (true, false) => finding,
         (false, _) => finding.note("this version looks for more devices with Ray").at_most(Severity::Warning),
     })
-}
-
-/// The last argument of a flag, by its name without dashes.
-fn argument<'a>(context: &Context<'a>, name: &str) -> Option<&'a Argument> {
-    let is_own = |argument: &&Argument| {
-        let written = argument.flag.value.as_str();
-        if let Some(long) = vllm_long_name(written) {
-            return long == name;
-        }
-        let found = written.strip_prefix("--").map(|own| flags::vllm().lookup(&own.replace('_', "-"), None));
-        matches!(found, Some(Lookup::Exact(one) | Lookup::Abbreviation(one)) if one.canonical == name)
-    };
-    context.launch.arguments.iter().rfind(is_own)
 }
 
 #[cfg(test)]
