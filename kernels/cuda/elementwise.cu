@@ -5,28 +5,9 @@
 #include "cache.cuh"
 #include "rotation.cuh"
 #include "vectors.cuh"
+#include "norms.cuh"
 
-/// Four consecutive elements of a residual stream, to which parts, a row, or nothing (`part_count`
-/// 0 and `add` null) is added. All loads are in flight together. The sum also goes to `keep` unless
-/// that is null. `part` as in `sum_parts`; pointers that may be null come with a separate offset.
-__device__ __forceinline__ float4 take_up(T* stream, const T* add, u64 add_at, const float* parts, int part_count, u64 part,
-                                          T* keep, u64 keep_at) {
-  Four raw = *(const Four*)stream;
-  float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  if (part_count)
-    y = rounded(sum_parts<MOST_ADDENDS>(parts, part_count, part));
-  else if (add)
-    y = read_four(add + add_at);
-  float4 x = unpack_four(raw);
-  if (part_count || add) {
-    x = rounded(x + y);
-    write_four(stream, x);
-  }
-  if (keep) write_four(keep + keep_at, x);
-  return x;
-}
-
-/// Sums the parts of such rows; `out` is float instead of T if `out_is_float`, and then nothing is
+/// Sums the parts of rows; `out` is float instead of T if `out_is_float`, and then nothing is
 /// rounded. Grid: (pieces of the width, rows).
 extern "C" __global__ void __launch_bounds__(256, 4)
 add_parts(void* out, int out_is_float, int out_stride, const float* parts, int count, int width) {
@@ -77,9 +58,7 @@ __device__ __forceinline__ void write_normed(T* out, T* also, const T* from, con
 /// previous kernel has ended, and reads its part of the row once. The addend is in at most MOST
 /// parts, or whole if MOST is 0.
 template <int MOST>
-__device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride,
-                                         const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
-                                         const int* source, int width, float epsilon) {
+__device__ __forceinline__ void norm_row(NORM) {
   __shared__ float scratch[32];
   int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
   float first_weight[VECTOR], first[VECTOR];
@@ -111,19 +90,12 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
     }
   }
   float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
-  write_normed(out + (u64)row * out_stride, nullptr, own, weight, first, first_weight, scale, width);
+  write_normed(normed + (u64)row * normed_stride, nullptr, own, weight, first, first_weight, scale, width);
 }
 
-#define NORM                                                                                                            \
-  T *out, int out_stride, T *stream, int stream_stride, const T *add, int add_stride, const float *parts,               \
-      int part_count, const T *weight, T *keep, int keep_stride, const int *source, int width, float epsilon
-#define NORM_ARGUMENTS                                                                                                  \
-  out, out_stride, stream, stream_stride, add, add_stride, parts, part_count, weight, keep, keep_stride, source, width, \
-      epsilon
-
 /// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; skipped if
-/// `add` is null), then `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With
-/// `keep`, the sum is also written there. Rows of stream, add, out and keep are `*_stride` apart.
+/// `add` is null), then `normed = stream · inverse_root(mean(stream²) + epsilon) · weight`. With
+/// `keep`, the sum is also written there. Rows of stream, add, normed and keep are `*_stride` apart.
 /// `source` (or null) maps a row to the row of `stream` that it reads; then `add` is not used.
 /// Width is a multiple of VECTOR. Grid: rows; one thread per vector of a row, up to 512.
 extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<0>(NORM_ARGUMENTS); }
@@ -134,6 +106,14 @@ extern "C" __global__ void __launch_bounds__(512, 1) rms_norm_parts(NORM) { norm
 /// The same with two parts, and registers for only two: with many rows, several blocks per
 /// multiprocessor count.
 extern "C" __global__ void __launch_bounds__(512, 2) rms_norm_two(NORM) { norm_row<2>(NORM_ARGUMENTS); }
+
+#ifdef CLUSTERS
+/// The same of few rows; sums of squares have another order. Grid: SHARERS · rows in clusters of
+/// SHARERS, at most 512 threads, which have all of a block's elements.
+extern "C" __global__ void __launch_bounds__(512) rms_norm_cluster(NORM) {
+  norm_row_in_fours<true>(NORM_ARGUMENTS, [](const Row&, u32, float) {}, [](const Row&, int, bool, float4) {});
+}
+#endif
 
 /// The part of a norm that needs no sum over the whole row: `stream = stream + add` and `keep` as
 /// in `rms_norm`, with an optional addend, possibly in parts; then `out = stream · weight`, and the

@@ -6,6 +6,7 @@
 #include "ring.cuh"
 #include "vectors.cuh"
 #include "numbers.cuh"
+#include "norms.cuh"
 
 /// NUMBERS elements of T as floats.
 __device__ __forceinline__ void read_numbers(const T* at, float (&values)[NUMBERS]) {
@@ -107,84 +108,6 @@ extern "C" __global__ void __launch_bounds__(1024) quantise_blocks(PARAMETERS) {
 extern "C" __global__ void __launch_bounds__(1024) quantise_gated_rows(PARAMETERS) { quantise<false, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(1024) quantise_gated_blocks(PARAMETERS) { quantise<true, true>(ARGUMENTS); }
 
-/// Adds a row or at most MOST parts to elements of the stream, as the norms of elementwise.cu do.
-template <int MOST>
-__device__ __forceinline__ void add_to_stream(float (&x)[NUMBERS], T* own, const T* other, const float* parts, int part_count,
-                                              u64 part, T* kept) {
-  read_numbers(own, x);
-  if (MOST > 0 || other) {
-    // All loads before the first store, which they would wait for.
-    float y[NUMBERS];
-#pragma unroll
-    for (int half = 0; half < NUMBERS; half += VECTOR) {
-      if constexpr (MOST > 0)
-        read_parts<MOST>(parts + half, part_count, part, y + half);
-      else
-        read_vector(other + half, y + half);
-    }
-#pragma unroll
-    for (int half = 0; half < NUMBERS; half += VECTOR) {
-#pragma unroll
-      for (int i = half; i < half + VECTOR; i++) x[i] = to_float(from_float(x[i] + y[i]));
-      write_vector(own + half, x + half);
-    }
-  }
-  if (kept) write_rounded(kept, x);
-}
-
-#define NORM                                                                                                            \
-  OUT_PARAMETERS, T *normed, int normed_stride, T *stream, int stream_stride, const T *add, int add_stride,             \
-      const float *parts, int part_count, const T *weight, T *keep, int keep_stride, const int *source, int width,      \
-      float epsilon
-#define NORM_ARGUMENTS                                                                                                  \
-  OUT_ARGUMENTS, normed, normed_stride, stream, stream_stride, add, add_stride, parts, part_count, weight, keep,        \
-      keep_stride, source, width, epsilon
-
-template <bool BLOCKS, int MOST>
-__device__ __forceinline__ void norm_and_quantise(NORM) {
-  __shared__ float scratch[32];
-  int begin = (int)threadIdx.x * NUMBERS, step = (int)blockDim.x * NUMBERS;
-  float first_weight[NUMBERS], first[NUMBERS];
-  read_numbers(weight, begin, width, first_weight);
-  wait_for_predecessor();
-  int row = (int)blockIdx.x;
-  T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
-  float squares = 0.0f;
-#pragma unroll 1
-  for (int at = begin; at < width; at += step) {
-    float x[NUMBERS];
-    add_to_stream<MOST>(x, own + at, add ? add + (u64)row * add_stride + at : nullptr, parts + (u64)row * width + at, part_count,
-                        (u64)gridDim.x * width, keep ? keep + (u64)row * keep_stride + at : nullptr);
-#pragma unroll
-    for (int i = 0; i < NUMBERS; i++) {
-      squares += x[i] * x[i];
-      if (at == begin) first[i] = x[i];
-    }
-  }
-  float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
-  quantise_row<BLOCKS>(OUT_ARGUMENTS, row, (int)gridDim.x, width, [&](int at, float(&values)[NUMBERS]) {
-    float by[NUMBERS];
-    if (at > begin) {
-      read_numbers(own, at, width, values);
-      read_numbers(weight, at, width, by);
-    }
-#pragma unroll
-    for (int i = 0; i < NUMBERS; i++) {
-      float result = at > begin ? values[i] * scale * by[i] : first[i] * scale * first_weight[i];
-      values[i] = at < width ? to_float(from_float(result)) : 0.0f;
-    }
-    if (normed && at < width) write_rounded(normed + (u64)row * normed_stride + at, values);
-  });
-}
-
-/// `rms_norm` of elementwise.cu, quantised as above after its result is rounded to T, which also
-/// goes to `normed` unless that is null; the addend is whole or in parts. Grid: rows; one thread
-/// per NUMBERS elements of a row, in whole warps, at most 512.
-extern "C" __global__ void __launch_bounds__(512) norm_rows(NORM) { norm_and_quantise<false, 0>(NORM_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(512, 1) norm_rows_parts(NORM) { norm_and_quantise<false, MOST_ADDENDS>(NORM_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(512) norm_blocks(NORM) { norm_and_quantise<true, 0>(NORM_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(512, 1) norm_blocks_parts(NORM) { norm_and_quantise<true, MOST_ADDENDS>(NORM_ARGUMENTS); }
-
 /// As `delta_gate` of delta.cu, but for the order of its sums: `rms(x) · weight · silu(gate)` for
 /// each head, rounded to T and quantised with a scale for each W_BLOCK elements. x is
 /// `[rows, width]`, gates are `gate_stride` apart. Heads are a power of two of at least NUMBERS and
@@ -211,108 +134,87 @@ gate_blocks(OUT_PARAMETERS, const T* x, const T* gate, int gate_stride, const T*
 }
 
 #ifdef CLUSTERS
-/// Blocks of a cluster, which share a row. Few rows by one block each would use few
-/// multiprocessors, and large blocks start only when others have left.
-#define SHARERS 8
-
-/// What a warp, a block or a cluster has met: the sum of squares, and the largest magnitude of
-/// elements times weights, as bits.
-struct Met {
-  float squares;
-  u32 most;
-};
-
-/// What a cluster has met, from what each thread has. Its warps exchange it without a barrier of
-/// their blocks; these wait for the cluster once more before they end, since others read their
-/// memory.
-__device__ __forceinline__ Met meet(float squares, u32 most) {
-  DYNAMIC_SHARED(shared);
-  Met* met = (Met*)shared;
-  squares = warp_sum(squares);
-  most = largest_of_lanes<WARP>(most);
-  if (lane() == 0) met[warp()] = Met{squares, most};
-  cluster_arrive_with_own();
-  cluster_wait();
-  Met all = {0.0f, 0};
-  // Lane by warp of the row, as `block_sum` adds up those of one block: rows have the same bits
-  // whichever kernel norms them.
-  int warps = (int)blockDim.x / WARP;
-  for (int at = lane(); at < warps * SHARERS; at += WARP) {
-    Met other = load_from_block(met + at % warps, at / warps);
-    all = Met{all.squares + other.squares, max(all.most, other.most)};
-  }
-  all = Met{warp_sum(all.squares), largest_of_lanes<WARP>(all.most)};
-  cluster_arrive_relaxed();
-  return all;
-}
-
 template <bool BLOCKS>
 __device__ __forceinline__ void quantise_in_cluster(OUT_PARAMETERS, const T* x, int x_stride, SCALE_PARAMETERS, int width) {
+  DYNAMIC_SHARED(shared);
   int row = (int)blockIdx.x / SHARERS, rows = (int)gridDim.x / SHARERS, rank = cluster_rank();
   int at = (rank * (int)blockDim.x + (int)threadIdx.x) * NUMBERS;
   wait_for_predecessor();
-  float values[NUMBERS], of_row;
+  float values[NUMBERS], scale;
   read_numbers(x + (u64)row * x_stride, at, width, values);
   float pending = pending_scale(row, width, SCALE_ARGUMENTS);
 #pragma unroll
   for (int i = 0; i < NUMBERS; i++) values[i] *= pending;
   if (BLOCKS) {
-    of_row = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(values)), nullptr);
-    if (at % W_BLOCK == 0 && at < width) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = of_row;
+    scale = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(values)), nullptr);
+    if (at % W_BLOCK == 0 && at < width) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = scale;
   } else {
-    of_row = scale_for(meet(0.0f, largest_of(values)).most, fixed);
-    if (rank == 0 && threadIdx.x == 0) scales[row] = of_row;
+    u32 most = largest_of_warp(largest_of(values));
+    if (lane() == 0) ((Met*)shared)[warp()] = Met{0.0f, most};
+    scale = scale_for(meet<true>((Met*)shared, (int)blockDim.x / WARP).most, fixed);
+    if (rank == 0 && threadIdx.x == 0) scales[row] = scale;
   }
-  if (at < width) write_numbers(out, as_values, (u64)row * width + at, values, of_row);
+  if (at < width) write_numbers(out, as_values, (u64)row * width + at, values, scale);
   if (!BLOCKS) cluster_wait();
 }
 
-/// One exchange is enough: the largest value is that of the largest element times its weight, up to
-/// its rounding.
-template <bool BLOCKS>
-__device__ __forceinline__ void norm_in_cluster(NORM) {
-  int row = (int)blockIdx.x / SHARERS, rows = (int)gridDim.x / SHARERS, rank = cluster_rank();
-  int at = (rank * (int)blockDim.x + (int)threadIdx.x) * NUMBERS;
-  float by[NUMBERS], x[NUMBERS], squares = 0.0f;
-  read_numbers(weight, at, width, by);
-  wait_for_predecessor();
-  T* own = stream + (u64)(source ? source[row] : row) * stream_stride + at;
-  T* kept = keep ? keep + (u64)row * keep_stride + at : nullptr;
-  if (at >= width)
-    read_numbers(own, at, width, x);
-  else if (part_count)
-    add_to_stream<MOST_ADDENDS>(x, own, nullptr, parts + (u64)row * width + at, part_count, (u64)rows * width, kept);
-  else
-    add_to_stream<0>(x, own, add ? add + (u64)row * add_stride + at : nullptr, nullptr, 0, 0, kept);
-  u32 most = 0;
-#pragma unroll
-  for (int i = 0; i < NUMBERS; i++) {
-    squares += x[i] * x[i];
-    most = max(most, float_bits(x[i] * by[i]) & 0x7fffffffu);
-  }
-  Met met = meet(squares, most);
-  float scale = inverse_root(met.squares / (float)width + epsilon);
-#pragma unroll
-  for (int i = 0; i < NUMBERS; i++) x[i] = to_float(from_float(x[i] * scale * by[i]));
-  if (normed && at < width) write_rounded(normed + (u64)row * normed_stride + at, x);
-  float of_row;
-  if (BLOCKS) {
-    of_row = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(x)), nullptr);
-    if (at % W_BLOCK == 0 && at < width) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = of_row;
-  } else {
-    float largest = to_float(from_float(bits_float(met.most) * scale));
-    of_row = scale_for(float_bits(largest) & 0x7fffffffu, fixed);
-    if (rank == 0 && threadIdx.x == 0) scales[row] = of_row;
-  }
-  if (at < width) write_numbers(out, as_values, (u64)row * width + at, x, of_row);
-  cluster_wait();
-}
-
-/// `quantise_rows` and `quantise_blocks`, and the same norms, of few rows. Grid: SHARERS · rows in
-/// clusters of SHARERS; one thread per NUMBERS elements of a row, in whole warps, at most 256 in a
-/// block. Dynamic shared memory: 8 bytes per warp.
+/// `quantise_rows` and `quantise_blocks` of few rows. Grid: SHARERS · rows in clusters of SHARERS;
+/// one thread per NUMBERS elements of a row, in whole warps, at most 256 in a block. Dynamic shared
+/// memory: 8 bytes per warp.
 extern "C" __global__ void __launch_bounds__(256) quantise_rows_cluster(PARAMETERS) { quantise_in_cluster<false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) quantise_blocks_cluster(PARAMETERS) { quantise_in_cluster<true>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(256) norm_rows_cluster(NORM) { norm_in_cluster<false>(NORM_ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(256) norm_blocks_cluster(NORM) { norm_in_cluster<true>(NORM_ARGUMENTS); }
+#endif
+
+/// Writes the four values of each lane over a scale, as numbers or as T; `at` is that of a lane's
+/// first. Lanes exchange values for numbers that lie side by side (see `write_numbers`), so whole
+/// warps call this. Nothing is written for lanes that are not `real`.
+__device__ __forceinline__ void write_four_numbers(void* out, int as_values, u64 at, bool real, float4 values, float scale) {
+  float by = 1.0f / scale, a = values.x * by, b = values.y * by, c = values.z * by, d = values.w * by;
+  if (as_values) {
+    u32 first, last;
+    decode(first, last, (u32)e4m3_pair(c, a) | (u32)e4m3_pair(d, b) << 16);
+    if (real) *(uint2*)((T*)out + at) = make_uint2(first, last);
+    return;
+  }
+  bool second_half = lane() & 2;
+  float one = shuffle_xor(second_half ? a : c, 2), other = shuffle_xor(second_half ? b : d, 2);
+  u32 word = second_half ? (u32)e4m3_pair(c, one) | (u32)e4m3_pair(d, other) << 16
+                         : (u32)e4m3_pair(one, a) | (u32)e4m3_pair(other, b) << 16;
+  int place = (lane() & 1) * 2 + (second_half ? 1 : 0);
+  if (real) *(u32*)((W*)out + at / NUMBERS * NUMBERS + place * 4) = word;
+}
+
+/// Norms a row (norms.cuh), rounds it, and quantises it. One exchange is enough: the largest value is
+/// that of the largest element times its weight, up to its rounding.
+template <bool BLOCKS, bool SHARED>
+__device__ __forceinline__ void norm_and_quantise(OUT_PARAMETERS, NORM) {
+  float scale = 1.0f;
+  norm_row_in_fours<SHARED>(
+      NORM_ARGUMENTS,
+      [&](const Row& row, u32 most, float root) {
+        if (BLOCKS) return;
+        scale = scale_for(magnitude(to_float(from_float(bits_float(most) * root))), fixed);
+        if (row.is_first_thread) scales[row.at] = scale;
+      },
+      [&](const Row& row, int at, bool real, float4 x) {
+        x = rounded(x);
+        if (BLOCKS) {
+          scale = scale_for(largest_of_lanes<W_BLOCK / 4>(largest_of(x)), nullptr);
+          if (lane() == 0 && real) scales[(u64)(at / W_BLOCK) * row_stride(row.count) + row.at] = scale;
+        }
+        write_four_numbers(out, as_values, (u64)row.at * width + at, real, x, scale);
+      });
+}
+
+/// `rms_norm` of elementwise.cu, quantised as above after its result is rounded to T, which also
+/// goes to `normed` unless that is null. Grid: rows; one thread per four elements of a row, in
+/// whole warps, at most 512. Dynamic shared memory as in norms.cuh.
+extern "C" __global__ void __launch_bounds__(512) norm_rows(OUT_PARAMETERS, NORM) { norm_and_quantise<false, false>(OUT_ARGUMENTS, NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(512) norm_blocks(OUT_PARAMETERS, NORM) { norm_and_quantise<true, false>(OUT_ARGUMENTS, NORM_ARGUMENTS); }
+
+#ifdef CLUSTERS
+/// The same of few rows. Grid: SHARERS · rows in clusters of SHARERS; at most 512 threads have all
+/// of a block's elements. Dynamic shared memory: 8 bytes per warp.
+extern "C" __global__ void __launch_bounds__(512) norm_rows_cluster(OUT_PARAMETERS, NORM) { norm_and_quantise<false, true>(OUT_ARGUMENTS, NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(512) norm_blocks_cluster(OUT_PARAMETERS, NORM) { norm_and_quantise<true, true>(OUT_ARGUMENTS, NORM_ARGUMENTS); }
 #endif

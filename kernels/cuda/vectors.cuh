@@ -96,3 +96,23 @@ __device__ __forceinline__ void read_parts(const float* at, int count, u64 part,
     values[k + 3] = to_float(from_float(sum.w));
   }
 }
+
+/// Four consecutive elements of a residual stream, to which parts, a row, or nothing (`part_count`
+/// 0 and `add` null) is added. All loads are in flight together. The sum also goes to `keep` unless
+/// that is null. `part` as in `sum_parts`; pointers that may be null come with a separate offset.
+__device__ __forceinline__ float4 take_up(T* stream, const T* add, u64 add_at, const float* parts, int part_count, u64 part,
+                                          T* keep, u64 keep_at) {
+  Four raw = *(const Four*)stream;
+  float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if (part_count)
+    y = rounded(sum_parts<MOST_ADDENDS>(parts, part_count, part));
+  else if (add)
+    y = read_four(add + add_at);
+  float4 x = unpack_four(raw);
+  if (part_count || add) {
+    x = rounded(x + y);
+    write_four(stream, x);
+  }
+  if (keep) write_four(keep + keep_at, x);
+  return x;
+}

@@ -2,7 +2,7 @@
 
 use super::{Numbers, compare, linear::sums_of_squares, text, tolerance, values};
 use crate::{
-    device::{Buffer, Device, Element},
+    device::{Buffer, Device, DeviceError, Element},
     launch::{Added, JoinNormed, Kernels, Parts, RmsNorm, RotaryRows, Rotation, Rows},
     reference::{Rope, RopeScaling, rms_norm, sigmoid, silu_gate},
 };
@@ -38,7 +38,17 @@ pub fn check_embed(device: &Device, element: Element) -> Result<(), String> {
 
 /// With and without residual, kept sums and gathered rows; widths below and above a block's.
 pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
+    check_norm(device, element, Kernels::rms_norm)?;
+    check_norm(device, element, Kernels::rms_norm_shared)
+}
+
+fn check_norm(
+    device: &Device,
+    element: Element,
+    launch: fn(&Kernels, RmsNorm<'_>) -> Result<(), DeviceError>,
+) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
+    let rms_norm_of = |norm: RmsNorm<'_>| launch(&kernels, norm).map_err(text);
     let mut numbers = Numbers::new(2);
     for width in [64, 136, 4096, 8192, 12288] {
         let rows = 5;
@@ -62,20 +72,18 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
             epsilon: 1e-5,
         };
         let what = format!("rms_norm of {width}");
-        kernels.rms_norm(norm).map_err(text)?;
+        rms_norm_of(norm)?;
         compare(&what, &values(device, out.slice(), element)?, &rms_norm(&x, &weight, 1e-5), tolerance(element))?;
         let map = device.upload(&[4_i32, 0, 2]).map_err(text)?;
         let keep = Rows { at: kept.slice(), stride: 2 * width };
         let of_source = RmsNorm { source: Some(map.slice()), keep: Some(keep), rows: 3, ..norm };
-        kernels.rms_norm(of_source).map_err(text)?;
+        rms_norm_of(of_source)?;
         let gathered: Vec<f32> = [4, 0, 2].into_iter().flat_map(|row| &x[row * width..][..width]).copied().collect();
         let expected = rms_norm(&gathered, &weight, 1e-5);
         compare(&what, &values(device, out.slice(), element)?, &expected, tolerance(element))?;
         let found = values(device, kept.slice(), element)?;
         compare("the kept row", &found[2 * width..][..width], &gathered[width..][..width], tolerance(element) / 4.0)?;
-        kernels
-            .rms_norm(RmsNorm { add: Some(Added::Rows(rows_of(&added, width))), keep: Some(keep), ..norm })
-            .map_err(text)?;
+        rms_norm_of(RmsNorm { add: Some(Added::Rows(rows_of(&added, width))), keep: Some(keep), ..norm })?;
         compare(&what, &values(device, out.slice(), element)?, &rms_norm(&sum, &weight, 1e-5), tolerance(element))?;
         compare("the residual stream", &values(device, stream.slice(), element)?, &sum, tolerance(element) / 4.0)?;
         let found = values(device, kept.slice(), element)?;
@@ -89,7 +97,7 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
         for shares in [&[0.5, 0.5][..], &[0.5, 0.25, 0.25], &NINE] {
             let (again, parts) = (upload(device, &x, element)?, InParts::shared_by(device, &y, shares)?);
             let add = Some(Added::Parts(parts.parts()));
-            kernels.rms_norm(RmsNorm { stream: rows_of(&again, width), add, ..norm }).map_err(text)?;
+            rms_norm_of(RmsNorm { stream: rows_of(&again, width), add, ..norm })?;
             compare("rms_norm after parts", &values(device, out.slice(), element)?, &expected, 0.0)?;
             compare(
                 "the stream after parts",

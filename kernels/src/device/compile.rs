@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// Headers that files and headers may include.
-const HEADERS: [(&str, &str); 31] = [
+const HEADERS: [(&str, &str); 32] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("e4m3.cuh", include_str!("../../cuda/e4m3.cuh")),
     ("cache.cuh", include_str!("../../cuda/cache.cuh")),
@@ -43,6 +43,7 @@ const HEADERS: [(&str, &str); 31] = [
     ("splits.cuh", include_str!("../../cuda/splits.cuh")),
     ("softmax.cuh", include_str!("../../cuda/softmax.cuh")),
     ("vectors.cuh", include_str!("../../cuda/vectors.cuh")),
+    ("norms.cuh", include_str!("../../cuda/norms.cuh")),
     ("numbers.cuh", include_str!("../../cuda/numbers.cuh")),
     ("staged.cuh", include_str!("../../cuda/staged.cuh")),
     ("pieces.cuh", include_str!("../../cuda/pieces.cuh")),

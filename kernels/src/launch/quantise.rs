@@ -12,19 +12,19 @@ use crate::{
 pub(super) const FILE: KernelFile =
     KernelFile { name: "quantise.cu", text: include_str!("../../cuda/quantise.cu"), split: Split::Shared };
 
-/// Elements per thread.
+/// Elements per thread; of norms, so that all parts of them can be on the way at once.
 const NUMBERS: usize = 16;
+const NORMED: usize = 4;
 /// Maximum number of threads of a block of the norms, and of the other kernels.
 const NORM_THREADS: usize = 512;
 const MOST_THREADS: usize = 1024;
-/// Bytes that each warp of a cluster leaves for the others.
+/// Bytes that a warp leaves for the others about the elements that it has at a time.
 const MET_BYTES: usize = 8;
 /// Threads of a block of `gate_blocks`, and of a warp.
 const GATE_THREADS: usize = 128;
 const WARP: usize = 32;
 /// Blocks of a cluster that shares a row, their threads at most, and the maximum number of rows for
-/// which these are used: with more, there are enough rows for all multiprocessors. Norms take them
-/// where a thread of either kernel has one piece of a row, so that sums have one order.
+/// which these are used: with more, there are enough rows for all multiprocessors.
 const SHARERS: usize = 8;
 const MOST_CLUSTER_THREADS: usize = 256;
 const MOST_CLUSTER_ROWS: usize = 64;
@@ -94,7 +94,7 @@ impl Kernels {
                 return Err(DeviceError::Shape("gated rows that are not scaled yet".into()));
             }
         }
-        let cluster = self.cluster(rows, inputs).filter(|_| !gated);
+        let cluster = self.cluster(rows, inputs.div_ceil(SHARERS * NUMBERS), MOST_CLUSTER_THREADS).filter(|_| !gated);
         let name = match (gated, has_blocks(to.layout), cluster.is_some()) {
             (false, false, true) => "quantise_rows_cluster",
             (false, false, false) => "quantise_rows",
@@ -106,7 +106,7 @@ impl Kernels {
         let (squares, count, epsilon) =
             unscaled.map_or((Slice::NONE, 0, 0.0), |unscaled| (unscaled.squares, unscaled.count, unscaled.epsilon));
         let own = [address(x.at), int(x.stride), address(squares), int(count), Arg::Float(epsilon), int(inputs)];
-        let geometry = cluster.unwrap_or_else(|| line(rows, threads(inputs, MOST_THREADS)));
+        let geometry = cluster.unwrap_or_else(|| line(rows, threads(inputs)));
         self.launch_quantise((name, geometry), (out, to), &own, [rows, inputs])
     }
 
@@ -122,17 +122,18 @@ impl Kernels {
         outputs: NormOutputs,
     ) -> Result<RowScales<'a>, DeviceError> {
         let RmsNorm { source, rows, width, epsilon, .. } = norm;
-        let (shared, parts) = self.norm_arguments(norm)?;
-        let cluster = self.cluster(rows, width).filter(|_| width <= NORM_THREADS * NUMBERS);
-        let name = match (has_blocks(to.layout), cluster.is_some(), parts) {
-            (false, true, _) => "norm_rows_cluster",
-            (false, false, 0) => "norm_rows",
-            (false, false, _) => "norm_rows_parts",
-            (true, true, _) => "norm_blocks_cluster",
-            (true, false, 0) => "norm_blocks",
-            (true, false, _) => "norm_blocks_parts",
+        let (shared, _) = self.norm_arguments(norm)?;
+        let cluster = self.cluster_of_norms(rows, width);
+        let name = match (has_blocks(to.layout), cluster.is_some()) {
+            (false, true) => "norm_rows_cluster",
+            (false, false) => "norm_rows",
+            (true, true) => "norm_blocks_cluster",
+            (true, false) => "norm_blocks",
         };
-        let geometry = cluster.unwrap_or_else(|| line(rows, threads(width, NORM_THREADS)));
+        let geometry = cluster.unwrap_or_else(|| {
+            let warps = width.div_ceil(WARP * NORMED);
+            grid([rows, 1, 1], (warps * WARP).min(NORM_THREADS) as u32, warps * MET_BYTES)
+        });
         let normed = if outputs == NormOutputs::Both { norm.out } else { NO_ROWS };
         let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
         let arguments = [&[address(normed.at), int(normed.stride)], &shared[2..], &own].concat();
@@ -182,13 +183,16 @@ impl Kernels {
         has_blocks(layout) && dim.is_power_of_two() && (NUMBERS..=NUMBERS * WARP).contains(&dim)
     }
 
+    /// The geometry of norms whose clusters share a row, as [`cluster`](Self::cluster).
+    pub(super) fn cluster_of_norms(&self, rows: usize, width: usize) -> Option<Geometry> {
+        self.cluster(rows, width.div_ceil(SHARERS * NORMED), NORM_THREADS)
+    }
+
     /// The geometry of kernels whose clusters share a row, if they are better for these rows.
-    fn cluster(&self, rows: usize, width: usize) -> Option<Geometry> {
-        let threads = width.div_ceil(SHARERS * NUMBERS).next_multiple_of(32);
-        let suits = rows <= MOST_CLUSTER_ROWS
-            && threads <= MOST_CLUSTER_THREADS
-            && self.device.properties().most_cluster >= SHARERS;
-        suits.then(|| grid([SHARERS * rows, 1, 1], threads as u32, threads / 32 * MET_BYTES).in_clusters(SHARERS))
+    fn cluster(&self, rows: usize, threads: usize, most: usize) -> Option<Geometry> {
+        let threads = threads.next_multiple_of(WARP);
+        let suits = rows <= MOST_CLUSTER_ROWS && threads <= most && self.device.properties().most_cluster >= SHARERS;
+        suits.then(|| grid([SHARERS * rows, 1, 1], threads as u32, threads / WARP * MET_BYTES).in_clusters(SHARERS))
     }
 
     /// Launches a kernel.
@@ -229,6 +233,6 @@ impl Kernels {
 }
 
 /// Threads of a block that has a row: one per [`NUMBERS`] elements, in whole warps.
-fn threads(inputs: usize, most: usize) -> u32 {
-    (inputs / NUMBERS).next_multiple_of(32).clamp(32, most) as u32
+fn threads(inputs: usize) -> u32 {
+    (inputs / NUMBERS).next_multiple_of(WARP).clamp(WARP, MOST_THREADS) as u32
 }

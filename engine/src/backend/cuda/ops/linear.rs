@@ -109,7 +109,11 @@ impl Machine {
             }
             Readers::One(_) | Readers::Several(None) => {}
         }
-        self.kernels.rms_norm(norm).map(|()| out.into())
+        match self.batch_invariant {
+            true => self.kernels.rms_norm(norm),
+            false => self.kernels.rms_norm_shared(norm),
+        }
+        .map(|()| out.into())
     }
 
     /// Whether a norm leaves scaling its rows to the layer that reads them.
