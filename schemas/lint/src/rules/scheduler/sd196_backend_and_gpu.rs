@@ -46,7 +46,8 @@
 //!
 //! ## Versions
 //!
-//! Read in 0.5.6, 0.5.9, 0.5.16 and 0.5.23.
+//! Read in 0.5.6, 0.5.9, 0.5.13 to 0.5.19 and 0.5.23. Up to 0.5.18 prompts run on `trtllm_mha` on
+//! SM 10.0 only.
 //!
 //! ## Source
 //!
@@ -64,7 +65,7 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, peers::lacks, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD196",
@@ -104,7 +105,13 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let latent = context.target_config().is_some_and(uses_mla);
     let look = |key: Key| {
         let backend = context.launch.text(key)?;
-        let needs = needs(backend.value, architecture, latent, context.version())?;
+        let runs_prompts = match key {
+            Key::PrefillAttentionBackend => true,
+            Key::AttentionBackend => lacks(context.launch, Key::PrefillAttentionBackend),
+            _ => false,
+        };
+        let needs = needs(backend.value, architecture, latent, context.version())
+            .or_else(|| needs_for_prompts(backend.value, architecture, context.version()).filter(|_| runs_prompts))?;
         let message = format!("{} needs {needs}, and {gpus} has {architecture}", backend.value);
         let finding = Finding::new(backend.span, message, "not on this GPU");
         // The launch may be for another GPU than the one that the text names.
@@ -134,6 +141,16 @@ fn needs(backend: &str, gpu: Architecture, latent: bool, version: EngineVersion)
         }
         ("trtllm_mha", Sm(major, _)) if major < 9 => Some("SM 9.0 or later"),
         ("trtllm_mha", Sm(major, _)) if major != 10 && version <= V0_5_9 => Some("SM 10.0 in this version"),
+        _ => None,
+    }
+}
+
+/// The GPU that a backend needs for prompts in addition, if this one does not satisfy it.
+fn needs_for_prompts(backend: &str, gpu: Architecture, version: EngineVersion) -> Option<&'static str> {
+    match (backend, gpu) {
+        ("trtllm_mha", Sm(major, _)) if major != 10 && version <= V0_5_18 => {
+            Some("SM 10.0 for prompts in this version")
+        }
         _ => None,
     }
 }

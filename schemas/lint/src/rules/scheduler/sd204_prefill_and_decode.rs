@@ -5,8 +5,8 @@
 //! ## What it does
 //!
 //! Compares each launch with `--disaggregation-mode decode` with the launches with `prefill` in the
-//! same text that serve the same target: speculation, page size, format of the cache, and ranks of
-//! attention. It reports a difference that every one of them has.
+//! same text that serve the same target: speculation, page size, format of the cache, format of
+//! recurrent states, and ranks of attention. It reports a difference that every one of them has.
 //!
 //! ## Why is this bad?
 //!
@@ -14,13 +14,16 @@
 //! If only the decode engine drafts, its draft attends to a prompt whose cache it never got, and
 //! few tokens are accepted; in 0.5.3 to 0.5.7 the values of the target arrive in the wrong layers
 //! too, unless attention is latent. If only the prefill engine drafts, it sends more than the other
-//! one has room for.
+//! one has room for. Up to 0.5.21 windows of sliding attention are not divided over another number
+//! of ranks: the request fails on the prefill engine, and the client waits. Up to 0.5.20 states of
+//! another width are copied into the wrong slots.
 //!
 //! ## What SGLang does
 //!
 //! `RuntimeError: Page size mismatch: prefill server has page_size=…, but decode server has
-//! page_size=…`, or the same of the KV cache dtype; over NIXL `decode registered fewer KV regions`.
-//! Otherwise no message.
+//! page_size=…`, or the same of the KV cache dtype; over NIXL `decode registered fewer KV regions`;
+//! `RuntimeError: PD Disaggregation does NOT support PD different TP sizes for non-MLA SWA hybrid
+//! models yet.`; `RuntimeError: Prefill/Decode Mamba slot size mismatch`. Otherwise no message.
 //!
 //! ## Example
 //!
@@ -48,12 +51,14 @@
 //!
 //! The page size is compared from 0.5.8 on, the format from 0.5.10 on; before that nothing checks
 //! them. Wrong layers: 0.5.3 to 0.5.7. Fewer ranks on the decode side without latent attention are
-//! refused up to 0.5.2. Read in all versions from 0.4.7 to 0.5.23.
+//! refused up to 0.5.2. Read in all versions from 0.4.7 to 0.5.23. Windows: read from 0.5.13 on,
+//! and divided from 0.5.22 on. The width of states is compared from 0.5.21 on.
 //!
 //! ## Source
 //!
 //! sglang `disaggregation/common/conn.py`, `disaggregation/prefill.py`,
-//! `disaggregation/nixl/conn.py`; PR #17212.
+//! `disaggregation/nixl/conn.py`, `disaggregation/mooncake/conn.py`; PR #17212, issue #36371,
+//! llm-d#2433.
 
 use launch::Launch;
 use schemas::{
@@ -91,6 +96,9 @@ const LATENT: [&str; 9] = [
     "MistralLarge3",
 ];
 
+/// Prefixes of classes whose windows lie in a pool of their own, without latent attention.
+const WINDOWED: [&str; 3] = ["GptOss", "MiMoV2", "Step3p5"];
+
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let is_mode = |launch: &Launch, own: &str| launch.text(Key::DisaggregationMode).is_some_and(|one| one.value == own);
     if context.launch.engine != Engine::Sglang || !is_mode(context.launch, "decode") {
@@ -98,7 +106,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     }
     let prefills = peers_of(context, |other| is_mode(other, "prefill"));
     let found = [drafts(context, &prefills), pages(context, &prefills), cache(context, &prefills)];
-    found.into_iter().chain([ranks(context, &prefills)]).flatten().collect()
+    let divided = ranks(context, &prefills).or_else(|| windows(context, &prefills));
+    found.into_iter().chain([states(context, &prefills), divided]).flatten().collect()
 }
 
 /// What an engine drafts with, as far as its cache is concerned; `None` if it is not known.
@@ -234,6 +243,63 @@ fn ranks(context: &Context<'_>, prefills: &[&Launch]) -> Option<Finding> {
         .help("divide attention over as many ranks on both engines");
     let says = "PD with different TP sizes per DP rank is not yet supported for non-MLA models";
     Some(refused(finding, is_refused, says))
+}
+
+/// Windows of sliding attention over other ranks than on the prefill engine.
+fn windows(context: &Context<'_>, prefills: &[&Launch]) -> Option<Finding> {
+    let class = context.target_config()?.architecture()?;
+    let is_divided_apart = WINDOWED.iter().any(|own| class.starts_with(own))
+        && !context
+            .launch
+            .arguments
+            .iter()
+            .any(|argument| argument.is_sglang(context.launch.engine, "disable-hybrid-swa-memory"));
+    if !(V0_5_13..V0_5_22).contains(&context.version()) || !is_divided_apart {
+        return None;
+    }
+    let own = ranks_of(context.launch)?;
+    let prefill = if_all_differ(prefills, |other| ranks_of(other).is_some_and(|theirs| theirs != own))?;
+    let theirs = ranks_of(prefill)?;
+    let place: Span = context.span(Key::TpSize).unwrap_or(context.launch.anchor);
+    let message = format!("windows of sliding attention over {theirs} ranks cannot be handed to {own} in this version");
+    let finding = Finding::new(place, message, format!("{theirs} there"))
+        .related(Some(prefill.anchor), "the prefill engine")
+        .help("divide attention over as many ranks on both engines, or use sglang 0.5.22 or later");
+    let says =
+        "RuntimeError: PD Disaggregation does NOT support PD different TP sizes for non-MLA SWA hybrid models yet.";
+    Some(refused(finding, true, says))
+}
+
+/// Recurrent states in another format than on the prefill engine.
+fn states(context: &Context<'_>, prefills: &[&Launch]) -> Option<Finding> {
+    let own = format_of_states(context, context.launch)?;
+    let differs = |other: &Launch| format_of_states(context, other).is_some_and(|theirs| is_other(&own, &theirs));
+    let prefill = if_all_differ(prefills, differs)?;
+    let theirs = format_of_states(context, prefill)?;
+    let place = context.span(Key::MambaSsmDtype).unwrap_or(context.launch.anchor);
+    let message = format!("states are in {own} here and in {theirs} on the prefill engine");
+    let finding = Finding::new(place, message, format!("{theirs} there"))
+        .related(
+            prefill.setting(Key::MambaSsmDtype).map_or(Some(prefill.anchor), |one| Some(one.span)),
+            "the prefill engine",
+        )
+        .help("write the same `--mamba-ssm-dtype` for both engines");
+    Some(refused(finding, context.version() >= V0_5_21, "RuntimeError: Prefill/Decode Mamba slot size mismatch"))
+}
+
+/// The format of a launch's recurrent states: as it says, or as the target's config does.
+fn format_of_states(context: &Context<'_>, launch: &Launch) -> Option<String> {
+    if let Some(dtype) = launch.text(Key::MambaSsmDtype) {
+        return Some(dtype.value.to_owned());
+    }
+    if !lacks(launch, Key::MambaSsmDtype) || !launch.lacks_variable("SGLANG_MAMBA_SSM_DTYPE") {
+        return None;
+    }
+    let target = context.target?;
+    match target.config.other.get("mamba_ssm_dtype") {
+        Some(dtype) => dtype.as_str().map(str::to_owned),
+        None => (!target.partial).then(|| "float32".to_owned()),
+    }
 }
 
 /// Ranks over which attention is divided.

@@ -1,0 +1,5 @@
+# expect: SD193 warning
+# expect: SD193 warning
+# expect: SD194 warning
+pip install sglang==0.5.16
+python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V4-Pro-DSpark --tp-size 8 --max-running-requests 64 --speculative-algorithm DSPARK --moe-runner-backend flashinfer_mxfp4

@@ -1,0 +1,3 @@
+# expect: SD194 warning
+pip install sglang==0.5.12
+python3 -m sglang.launch_server --model-path nvidia/MiniMax-M2.7-NVFP4 --tp-size 8 --trust-remote-code --moe-runner-backend flashinfer_trtllm

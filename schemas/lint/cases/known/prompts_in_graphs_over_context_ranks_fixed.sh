@@ -1,0 +1,3 @@
+# expect: nothing
+pip install sglang==0.5.20
+python3 -m sglang.launch_server --model-path moonshotai/Kimi-K3 --tp-size 8 --dcp-size 8 --trust-remote-code

@@ -1,0 +1,4 @@
+# expect: SD196 warning
+pip install sglang==0.5.18
+# RTX PRO 6000
+python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B --prefill-attention-backend trtllm_mha --decode-attention-backend flashinfer

@@ -1,0 +1,3 @@
+# expect: nothing
+pip install sglang==0.5.18
+python3 -m sglang.launch_server --model-path XiaomiMiMo/MiMo-V2-Flash --tp-size 8 --enable-multi-layer-eagle --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 64
