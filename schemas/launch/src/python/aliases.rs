@@ -31,6 +31,15 @@ impl<'t> Aliases<'t> {
         self.imported.contains_key(name) || self.classes.contains_key(name)
     }
 
+    /// What a call of a function of the program returns, if that is one expression.
+    pub fn returned_by(&self, text: &str, call: Node<'_>) -> Option<Node<'t>> {
+        let function = call.child_by_field_name("function").filter(|_| call.kind() == "call")?;
+        match self.returned.get(text.get(function.byte_range())?)?.as_slice() {
+            [returned] => Some(*returned),
+            _ => None,
+        }
+    }
+
     /// Records what a node says about a name.
     pub fn note(&mut self, text: &'t str, node: Node<'t>) {
         match node.kind() {
@@ -67,4 +76,41 @@ fn aliased<'t>(text: &'t str, import: Node<'t>) -> Vec<(&'t str, &'t str)> {
         Some((name, identifier(text, child.child_by_field_name("alias"))?))
     };
     named_children(import).into_iter().filter(|child| child.kind() == "aliased_import").filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::{flags::Key, text::Source};
+
+    use crate::{Options, parse};
+
+    /// The target and the number of steps of the only launch of a program.
+    fn check(program: &str, expected: [Option<&str>; 2]) {
+        let text = format!("import subprocess\nimport sglang as sgl\n{program}");
+        let launches = parse(&Source::new("a.py", text), &Options::default()).launches;
+        assert_eq!(launches.len(), 1, "{program}");
+        let found = [Key::ModelPath, Key::NumSteps].map(|key| launches[0].text(key).map(|text| text.value));
+        assert_eq!(found, expected, "{program}");
+    }
+
+    #[test]
+    fn a_function_returns_keywords_of_a_class() {
+        let plain = "def given(path):\n  return {\"model_path\": \"m\", \"tp_size\": 2}\n";
+        check(&format!("{plain}sgl.Engine(**given(x), speculative_num_steps=3)\n"), [Some("m"), Some("3")]);
+        let steps = "def given():\n  own = dict(model_path=\"m\")\n  own[\"speculative_num_steps\"] = 3\n  return own\n";
+        check(&format!("{steps}sgl.Engine(**given())\n"), [Some("m"), Some("3")]);
+        check(&format!("{steps}settings = given()\nsgl.Engine(**settings)\n"), [Some("m"), Some("3")]);
+        // The parameter of a function is not known, nor is what one of two returns gives.
+        let parameter = "def given(steps):\n  return dict(model_path=\"m\", speculative_num_steps=steps)\n";
+        check(&format!("{parameter}sgl.Engine(**given(3))\n"), [Some("m"), None]);
+        let either = "def given(x):\n  if x:\n    return dict(speculative_num_steps=3)\n  return {}\n";
+        check(&format!("{either}sgl.Engine(model_path=\"m\", **given(x))\n"), [Some("m"), None]);
+    }
+
+    #[test]
+    fn a_function_returns_words_of_a_command() {
+        let function = "def given():\n  return [\"--model-path\", \"m\", \"--speculative-num-steps\", \"3\"]\n";
+        let start = "subprocess.Popen([\"python3\", \"-m\", \"sglang.launch_server\"]";
+        check(&format!("{function}{start} + given())\n"), [Some("m"), Some("3")]);
+    }
 }

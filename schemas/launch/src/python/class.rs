@@ -132,8 +132,7 @@ impl<'t> Class<'t> {
             "call" => {
                 let function = text.get(node.child_by_field_name("function")?.byte_range())?;
                 if !matches!(function, "partial" | "functools.partial") {
-                    let [returned] = aliases.returned.get(function)?.as_slice() else { return None };
-                    return Self::at(text, names, *returned, depth + 1);
+                    return Self::at(text, names, aliases.returned_by(text, node)?, depth + 1);
                 }
                 let arguments = named_children(node.child_by_field_name("arguments")?);
                 let (first, presets) = arguments.split_first()?;

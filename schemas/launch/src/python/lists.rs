@@ -28,8 +28,8 @@ pub fn array_name(name: &str) -> String {
     format!("list_{name}")
 }
 
-/// The words of an expression that is a list: a list, a sum of lists, the name of a list. `None`
-/// for anything else.
+/// The words of an expression that is a list: a list, a sum of lists, the name of a list, what a
+/// function returns. `None` for anything else.
 pub fn words<'t>(
     text: &'t str,
     names: &PythonNames<'t>,
@@ -75,6 +75,7 @@ pub fn words<'t>(
         "call" if is_list_of(text, node) => {
             words(text, names, lists, node.child_by_field_name("arguments")?.named_child(0)?, depth + 1)
         }
+        "call" => words(text, names, lists, names.aliases().returned_by(text, node)?, depth + 1),
         _ => None,
     }
 }
