@@ -523,7 +523,9 @@ mod tests {
                 assert!(since < until, "{}", row.id);
             }
             assert!(!row.reported || versions.iter().all(Option::is_some), "{}", row.id);
-            assert!(!row.sources.is_empty() && (!row.methods.is_empty() || !row.with.is_empty()), "{}", row.id);
+            assert!(!row.sources.is_empty(), "{}", row.id);
+            let has_condition = !row.methods.is_empty() || !row.with.is_empty();
+            assert!(has_condition || !row.models.is_empty() || !row.formats.is_empty(), "{}", row.id);
             assert!(row.sources.iter().all(|source| source.contains('#') || source.contains('.')), "{}", row.id);
             assert!(!row.message.ends_with('.') && row.message.len() < 160, "{}", row.id);
             for given in row.with.iter().chain(&row.without) {

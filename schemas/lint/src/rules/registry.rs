@@ -245,6 +245,7 @@ rules! {
     vllm::vl45_draft_read_as_class,
     vllm::vl46_vllm_config_refused,
     vllm::vl47_too_few_devices,
+    vllm::vl48_class_not_in_version,
 }
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ pub(super) mod vl44_graphs_of_a_full_batch;
 pub(super) mod vl45_draft_read_as_class;
 pub(super) mod vl46_vllm_config_refused;
 pub(super) mod vl47_too_few_devices;
+pub(super) mod vl48_class_not_in_version;
 
 mod eagle3_targets;
 

@@ -133,7 +133,8 @@ fn vllm_refuses_keys_together_from_their_version_on() {
         ),
         (
             r#"vllm serve m --compilation-config '{"cudagraph_mode": "PIECEWISE"}'"#,
-            format!(r#"{eagle}, "enable_adaptive_verification": true"#),
+            r#""method": "dspark", "model": "d", "num_speculative_tokens": 3, "enable_adaptive_verification": true"#
+                .to_owned(),
             eagle.to_owned(),
             ["0.29.0", "0.30.0"],
         ),
@@ -147,7 +148,7 @@ fn vllm_refuses_keys_together_from_their_version_on() {
             "vllm serve m --return-sampling-mask",
             r#""method": "suffix", "num_speculative_tokens": 8"#.to_owned(),
             eagle.to_owned(),
-            ["0.28.0", "0.29.0"],
+            ["0.27.1", "0.28.0"],
         ),
         (
             "vllm serve m --enable-return-routed-experts",

@@ -1,0 +1,5 @@
+# expect: VL25 warning
+# expect: VL24 warning
+# expect: VL25 info
+pip install vllm==0.30.0
+vllm serve Qwen/Qwen3.5-27B -pp 2 --speculative-config '{"method": "mtp", "num_speculative_tokens": 4}'
