@@ -89,7 +89,7 @@ mod tests {
         let text = format!("import subprocess\nimport sglang as sgl\n{program}");
         let launches = parse(&Source::new("a.py", text), &Options::default()).launches;
         assert_eq!(launches.len(), 1, "{program}");
-        let found = [Key::ModelPath, Key::NumSteps].map(|key| launches[0].text(key).map(|text| text.value));
+        let found = [Key::ModelPath, Key::SpeculativeNumSteps].map(|key| launches[0].text(key).map(|text| text.value));
         assert_eq!(found, expected, "{program}");
     }
 

@@ -38,20 +38,25 @@ impl<'t> DictionaryPairs<'t> {
             pairs.others.push(own);
             return Some(pairs);
         }
-        if let Some(returned) = names.aliases().returned_by(text, own) {
-            return Self::at_use(text, names, returned, returned, depth + 1);
-        }
         let is_named = own.kind() == "identifier";
         let given = if is_named { names.value(text, own) } else { Some(own) };
         let name = text.get(own.byte_range()).unwrap_or_default();
         let updates = if is_named { names.updates(text, name, at.start_byte()) } else { Some(Vec::new()) };
-        match given.zip(updates) {
-            Some((given, updates)) if given.kind() == "dictionary" || is_dict(text, given) => {
+        let Some((given, updates)) = given.zip(updates) else {
+            pairs.others.push(own);
+            return Some(pairs);
+        };
+        match names.aliases().returned_by(text, given) {
+            Some(returned) => pairs.take(Self::at_use(text, names, returned, returned, depth + 1)?),
+            None if given.kind() == "dictionary" || is_dict(text, given) => {
                 pairs.add_all(text, names, given, at, depth)?;
-                updates.into_iter().try_for_each(|update| pairs.change(text, names, update, own, depth))?;
             }
-            _ => pairs.others.push(own),
+            None => {
+                pairs.others.push(own);
+                return Some(pairs);
+            }
         }
+        updates.into_iter().try_for_each(|update| pairs.change(text, names, update, own, depth))?;
         Some(pairs)
     }
 
