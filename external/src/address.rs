@@ -23,7 +23,7 @@ pub fn server_address(url: &str) -> Result<String, String> {
             "{scheme}://{authority} with a query or without a host is not the address of a server: give scheme, host and port"
         ));
     }
-    let (_, port) = host_and_port(authority);
+    let (_, port) = split(authority);
     let is_port =
         |port: &str| port.bytes().all(|digit| digit.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
     if let Some(port) = port.filter(|port| !is_port(port)) {
@@ -33,8 +33,22 @@ pub fn server_address(url: &str) -> Result<String, String> {
     Ok(plain.strip_suffix("/v1").unwrap_or(plain).trim_end_matches('/').to_owned())
 }
 
+/// Host and port of a server's address. The host is in lower case and without a dot at its end; the
+/// port is that of the scheme if none is written.
+pub fn host_and_port(url: &str) -> (String, u16) {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let (host, port) = split(rest.split(['/', '?', '#']).next().unwrap_or_default());
+    let own = if scheme == "https" { 443 } else { 80 };
+    (host.to_lowercase().trim_end_matches('.').to_owned(), port.and_then(|port| port.parse().ok()).unwrap_or(own))
+}
+
+/// Whether a host, as [`host_and_port`] gives it, is always the machine that asks.
+pub fn is_this_host(host: &str) -> bool {
+    host.starts_with("127.") || ["localhost", "[::1]", "0.0.0.0", "[::]"].contains(&host)
+}
+
 /// The host of an address, and its port as it is written.
-pub fn host_and_port(authority: &str) -> (&str, Option<&str>) {
+fn split(authority: &str) -> (&str, Option<&str>) {
     // An address of IPv6 has colons in its brackets.
     match authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
         Some((host, port)) => (host, Some(port)),
@@ -63,6 +77,20 @@ mod tests {
         ] {
             let reported = server_address(url).expect_err(url);
             assert!(reported.contains(words) && !reported.contains("sk-secret"), "{reported}");
+        }
+    }
+
+    #[test]
+    fn hosts_have_one_spelling_and_ports_a_default() {
+        for (url, host, port, is_here) in [
+            ("http://LocalHost:30000/engine", "localhost", 30_000, true),
+            ("http://127.0.0.1/v1", "127.0.0.1", 80, true),
+            ("https://[::1]", "[::1]", 443, true),
+            ("http://[::]:8000", "[::]", 8_000, true),
+            ("https://llm.example.org.:8443", "llm.example.org", 8_443, false),
+        ] {
+            assert_eq!(host_and_port(url), (host.to_owned(), port));
+            assert_eq!(is_this_host(host), is_here, "{host}");
         }
     }
 

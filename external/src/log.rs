@@ -146,7 +146,7 @@ impl ServerLog {
     /// # Errors
     /// If reading fails.
     pub fn read(from: impl BufRead) -> io::Result<Vec<Self>> {
-        let (mut sglang, mut vllm) = (starts::Starts::default(), starts::Starts::default());
+        let (mut sglang, mut vllm) = (starts::LoggedStarts::default(), starts::LoggedStarts::default());
         lines::each(from, |line| {
             let plain = words::without_escapes(line);
             sglang::line(&mut sglang, &plain);

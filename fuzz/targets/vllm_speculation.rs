@@ -15,7 +15,7 @@ fuzz_target!(|input: &[u8]| {
     let line = format!("#!/bin/sh\nvllm serve a --speculative-config={}", quoted(text));
     let source = Source::new("x.sh", line);
     for launch in parse(&source, &Options::default()).launches {
-        let value = launch.vllm_flag("--speculative-config").and_then(|argument| argument.values.first());
+        let value = launch.argument("speculative-config").and_then(|argument| argument.values.first());
         // Any text that is quoted for a shell must read back.
         assert_eq!(value.and_then(|value| value.value.known()), Some(text));
         let _ = launch.vllm_speculation();

@@ -132,7 +132,7 @@ fn shape(text: &str) -> Result<(ExpertsShape, Option<RowForm>), String> {
 /// Times narrow kernels with each of these blocks.
 fn time_blocks(kernels: &Kernels, case: Case<'_>, blocks: &[NarrowBlock]) -> Result<(), DeviceError> {
     let Case { name, shape, form, rows } = case;
-    let [gated, down] = NarrowBlock::of(shape.weights);
+    let [gated, down] = NarrowBlock::for_weights(shape.weights);
     let ways: Vec<_> = blocks
         .iter()
         .flat_map(|block| [[*block; 2], [*block, down], [gated, *block]])

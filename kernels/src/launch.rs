@@ -264,7 +264,7 @@ pub fn product_files(element: Element, properties: &Properties, with_experts: bo
     let wide =
         linear_wide::has_warp_groups(element, properties).then(|| (linear_products::FILE, vec![element.option()]));
     let of_experts = || {
-        let form = Some(RowForm::of(properties));
+        let form = Some(RowForm::for_device(properties));
         (experts::FILE, experts::options(vec![element.option()], WeightType::Fp8, None, form, false))
     };
     let experts = with_experts.then(of_experts);

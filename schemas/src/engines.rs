@@ -2,10 +2,10 @@
 
 pub mod releases;
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use crate::{
-    flags::{self, Registered},
+    flags::{self, Lookup, Registered},
     text::shortened,
     version::EngineVersion,
 };
@@ -68,6 +68,39 @@ impl Engine {
     pub fn registered(self) -> &'static Registered {
         if self == Self::Vllm { flags::vllm() } else { flags::sglang() }
     }
+
+    /// What the engine's flags begin with in a launch.
+    pub fn flag_prefix(self) -> &'static str {
+        if self == Self::Slime { "--sglang-" } else { "--" }
+    }
+
+    /// The name, without prefix, that the engine's parser looks up for a flag as written; `None` if
+    /// the parser does not see it as one. vLLM's is the long name, with the dashes for which its
+    /// parser takes underscores; a key after a dot stays as it is.
+    pub fn flag_name(self, written: &str) -> Option<Cow<'_, str>> {
+        if self != Self::Vllm {
+            return self.without_prefix(written).map(Cow::Borrowed);
+        }
+        let (flag, key) = written.split_at(written.find('.').unwrap_or(written.len()));
+        let name = match flags::vllm_long_name(flag) {
+            Some(long) => long.to_owned(),
+            None => self.without_prefix(flag)?.replace('_', "-"),
+        };
+        Some(Cow::Owned(name + key))
+    }
+
+    fn without_prefix(self, flag: &str) -> Option<&str> {
+        flag.strip_prefix(self.flag_prefix()).filter(|name| !name.is_empty() && !name.starts_with('-'))
+    }
+
+    /// The name of the argument that a flag as written sets, in any version: by its name, an alias,
+    /// vLLM's short name, or an abbreviation. `None` if it sets none, or may set several.
+    pub fn canonical_flag(self, written: &str) -> Option<&'static str> {
+        match self.registered().lookup(&self.flag_name(written)?, None) {
+            Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => Some(spelling.canonical),
+            Lookup::Ambiguous(_) | Lookup::Unknown => None,
+        }
+    }
 }
 
 /// The newest SGLang version whose behaviour is known.
@@ -92,5 +125,32 @@ mod tests {
     fn engines_are_named_by_their_words() {
         assert_eq!("slime".parse(), Ok(Engine::Slime));
         assert!("Slime".parse::<Engine>().is_err());
+    }
+
+    #[test]
+    fn flags_are_found_by_every_name_that_the_parser_takes() {
+        for (engine, written, expected) in [
+            (Engine::Sglang, "--tp", Some("tp-size")),
+            (Engine::Sglang, "--tensor-parallel-size", Some("tp-size")),
+            (Engine::Sglang, "--mem-frac", Some("mem-fraction-static")),
+            // SGLang's parser has no short names, and takes no underscores.
+            (Engine::Sglang, "-tp", None),
+            (Engine::Sglang, "--tp_size", None),
+            (Engine::Slime, "--sglang-tp", Some("tp-size")),
+            (Engine::Slime, "--tp-size", None),
+            (Engine::Vllm, "-tp", Some("tensor-parallel-size")),
+            (Engine::Vllm, "--tensor_parallel_size", Some("tensor-parallel-size")),
+            (Engine::Vllm, "--tensor-parallel", Some("tensor-parallel-size")),
+            (Engine::Vllm, "--tp", None),
+            (Engine::Vllm, "--max-num", None),
+            (Engine::Vllm, "--", None),
+            (Engine::Vllm, "---tensor_parallel_size", None),
+            (Engine::Vllm, "model", None),
+        ] {
+            assert_eq!(engine.canonical_flag(written), expected, "{engine}: {written}");
+        }
+        let name = |written: &str| Engine::Vllm.flag_name(written).map(Cow::into_owned);
+        assert_eq!(name("-sc.draft_model").as_deref(), Some("speculative-config.draft_model"));
+        assert_eq!(name("--speculative_config.method").as_deref(), Some("speculative-config.method"));
     }
 }

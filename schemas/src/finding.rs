@@ -131,7 +131,7 @@ impl Finding {
     }
 
     /// Gives it the code and the name of what it is an instance of, whose harm is at most `harm`.
-    pub fn of(mut self, code: &'static str, name: &'static str, harm: Severity) -> Self {
+    pub fn with_code(mut self, code: &'static str, name: &'static str, harm: Severity) -> Self {
         // A rule may have lowered the harm of this one finding already.
         (self.code, self.name, self.harm) = (code, name, self.harm.min(harm));
         self

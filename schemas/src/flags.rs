@@ -6,6 +6,7 @@ mod key;
 mod list;
 mod registered;
 mod serve;
+mod short;
 mod speculative;
 mod table;
 
@@ -14,6 +15,7 @@ pub use key::Key;
 pub(crate) use list::with_flags;
 pub use registered::{Arity, Lookup, Registered, Spelling, lookup, sglang, spelling, spellings, vllm};
 pub use serve::{all_of_serve, arity_in_serve};
+pub(crate) use short::vllm_long_name;
 pub use speculative::Speculative;
 pub use table::FLAGS;
 

@@ -51,6 +51,6 @@ problems! {
 impl Problem {
     /// A finding of this kind.
     pub fn at(&self, span: Span, message: impl Into<String>, label: impl Into<String>) -> Finding {
-        Finding::new(span, message, label).of(self.code, self.name, self.severity)
+        Finding::new(span, message, label).with_code(self.code, self.name, self.severity)
     }
 }

@@ -287,3 +287,60 @@ fn a_trace_that_cannot_be_made_is_refused_before_a_text_is_generated() {
     refused(folder.path(), "3,1,4", &head, &["cannot write"]);
     refused(&trace, "3,1,4", &[&head[..], &["--max-new-tokens", "1"]].concat(), &["--max-new-tokens"]);
 }
+
+#[test]
+fn simulations_that_cannot_be_are_refused_before_the_work() {
+    let folder = TempDir::new().expect("a folder");
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).expect("a file");
+        path.display().to_string()
+    };
+    let lengths = ["simulate", "--accept-lengths", "1.8,2.4", "--draws", "2", "--median-len", "10"];
+    let refused = |more: &[&str], words: &[&str]| {
+        let ran = check(&[&lengths[..], more].concat(), 2, words);
+        assert!(ran.stdout.is_empty(), "{more:?}: {}", ran.stdout);
+    };
+    refused(&["--rollout", "4x2", "--max-len", "0"], &["--max-len 0", "expected 1 to 1048576"]);
+    refused(&["--rollout", "4x2", "--tail", "inf"], &["--tail inf: expected a finite number"]);
+    refused(&["--rollout", "4x2", "--max-len", "9"], &["--median-len 10 is above --max-len 9"]);
+    refused(&["--request-rate", "1e-300"], &["beyond the clock"]);
+    for (content, words) in [
+        ("", "no arrival time"),
+        ("0\n99999999999999999999\n", "line 2: expected seconds, at least 0"),
+        ("0\n-1\n", "line 2: expected seconds, at least 0"),
+        ("0\nsoon\n", "found \"soon\""),
+        ("1\n0\n", "line 2: 0 s is before the last time"),
+    ] {
+        refused(&["--arrivals", &file("arrivals", content)], &["arrivals: ", words]);
+    }
+    let load = ["--rollout", "4x2"];
+    let refused = |more: &[&str], words: &[&str]| refused(&[&load[..], more].concat(), words);
+    refused(&["--policy", "budget"], &["--policy budget", "give --trace FILE"]);
+    refused(&["--policy", "vllm-adaptive,none"], &["--policy vllm-adaptive", "give --trace FILE"]);
+    refused(&["--policies-out", text(&folder.path().join("none/out"))], &["cannot write"]);
+    refused(&["--policies-out", text(folder.path())], &["cannot write"]);
+    let out = folder.path().join("out").display().to_string();
+    let both = ["--export", "spectune", "--export-file", &out, "--policies-out", &out];
+    refused(&both, &["--export-file", "is also the file of --policies-out"]);
+    refused(&["--json", "--export", "spectune"], &["add --export-file"]);
+    assert!(!folder.path().join("out").exists());
+}
+
+#[test]
+fn a_simulation_in_json_has_its_warnings_and_files_only() {
+    let folder = TempDir::new().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("lengths"), "\u{feff}7\n9\n").expect("a file");
+    let rows = at("rows.toml");
+    let lengths = at("lengths");
+    let load = ["--rollout", "4x2", "--lengths", text(&lengths), "--draws", "2", "--policy", "fixed"];
+    let draft = ["simulate", "--accept-lengths", "1.9", "--speculative-algorithm", "NGRAM", "--json"];
+    let export = ["--export", "spectune", "--export-file", text(&rows)];
+    let ran = check(&[&draft[..], &load[..], &export[..]].concat(), 0, &["written: ", "looked up in texts"]);
+    let found: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON alone");
+    let notes = found["notes"].as_array().expect("notes");
+    let warns = |note: &serde_json::Value| note.as_str().is_some_and(|note| note.contains("looked up in texts"));
+    assert!(notes.iter().any(warns), "{notes:?}");
+    assert!(fs::read_to_string(&rows).expect("the rows").contains("[[policy]]"));
+}

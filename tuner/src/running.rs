@@ -23,7 +23,7 @@ use std::{
 
 use external::{
     ServerError,
-    address::{host_and_port, server_address},
+    address::{host_and_port, is_this_host, server_address},
     api::{Api, ServerInfo},
     http::{AUTHORITIES, ApiKey},
 };
@@ -143,16 +143,12 @@ pub fn is_same_server(one: &str, other: &str) -> bool {
 }
 
 /// Scheme, host, port and path of a server's address in one spelling.
-fn place_of(base: &str) -> (String, String, String, String) {
+fn place_of(base: &str) -> (&str, String, u16, &str) {
     let (scheme, rest) = base.split_once("://").unwrap_or_default();
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (host, port) = host_and_port(authority);
-    let port = port.unwrap_or(if scheme == "https" { "443" } else { "80" });
-    let host = host.to_lowercase();
-    let host = host.trim_end_matches('.');
-    let is_this = host == "localhost" || host.starts_with("127.") || ["[::1]", "0.0.0.0", "[::]"].contains(&host);
-    let host = if is_this { "this host" } else { host };
-    (scheme.to_owned(), host.to_owned(), port.to_owned(), path.to_owned())
+    let (_, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = host_and_port(base);
+    let host = if is_this_host(&host) { "this host".to_owned() } else { host };
+    (scheme, host, port, path)
 }
 
 /// Says what to do about a server that does not answer.

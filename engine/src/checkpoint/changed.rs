@@ -20,7 +20,7 @@ pub struct Changed(TempDir);
 
 impl Changed {
     /// A copy of a checkpoint of the repository.
-    pub fn of(checkpoint: &str) -> Self {
+    pub fn from_checkpoint(checkpoint: &str) -> Self {
         let (from, to) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(checkpoint), Self::new());
         for file in ["config.json", "model.safetensors"] {
             fs::copy(from.join(file), to.0.path().join(file)).expect("a file");
@@ -97,7 +97,7 @@ impl Changed {
 #[test]
 fn the_index_decides_which_shard_a_tensor_is_read_from() {
     const NORM: &str = "model.norm.weight";
-    let copy = Changed::of("tests/data/families/qwen3");
+    let copy = Changed::from_checkpoint("tests/data/families/qwen3");
     let (all, mut first) = (copy.stored(), Tensors::new());
     let mut other = all[NORM].clone();
     other.2.fill(0);

@@ -15,7 +15,7 @@ const QWEN3_5: &str = "tests/data/families/qwen3_5";
 const TINY: &str = "models/tiny/target";
 
 fn read(target: &str, draft: &Changed) -> Result<DraftSpec, String> {
-    let (folder, weights) = Changed::of(target).open();
+    let (folder, weights) = Changed::from_checkpoint(target).open();
     let spec = read_target(&folder, &weights).expect("a target");
     let (draft, tensors) = draft.open();
     let target = DraftTarget { folder: &folder, spec: &spec };
@@ -162,7 +162,7 @@ fn settings_of_block_heads_are_read_under_every_name_and_unknown_ones_refused_at
 #[test]
 fn layers_that_an_eagle_3_head_reads_are_found_under_every_name() {
     const EAGLE3: &str = "models/tiny/eagle3";
-    let changed = |fields: Value| Changed::of(EAGLE3).with(json!({"eagle_config": null})).with(fields);
+    let changed = |fields: Value| Changed::from_checkpoint(EAGLE3).with(json!({"eagle_config": null})).with(fields);
     let at = |head: &Changed| {
         recurrent(TINY, head).map(|head| match head.features {
             Features::Captured(captured) => captured.at,
@@ -256,7 +256,7 @@ fn parts_of_the_target_in_a_block_head_are_skipped() {
 fn the_layer_of_an_eagle_head_has_the_window_that_its_config_gives_it() {
     for name in ["models/tiny/eagle2", "models/tiny/eagle3"] {
         let window = |fields: Value| {
-            let head = Changed::of(name).with(json!({"sliding_window": 7})).with(fields);
+            let head = Changed::from_checkpoint(name).with(json!({"sliding_window": 7})).with(fields);
             recurrent(TINY, &head).map(|head| head.layer.attention.window())
         };
         assert_eq!(window(json!({"layer_types": ["sliding_attention"]})), Ok(Some(7)));
@@ -274,7 +274,7 @@ fn the_layer_of_an_eagle_head_has_the_window_that_its_config_gives_it() {
 #[test]
 fn the_tensor_decides_about_the_bias_of_an_eagle_head() {
     let join = |bias: Value, keep: bool| {
-        let head = Changed::of("models/tiny/eagle2").with(json!({"bias": bias}));
+        let head = Changed::from_checkpoint("models/tiny/eagle2").with(json!({"bias": bias}));
         recurrent(TINY, &head.with_tensors(|tensors| tensors.retain(|name, _| keep || name != "fc.bias")))
             .map(|head| head.join)
     };
@@ -294,21 +294,26 @@ fn quantisation_that_a_head_copies_from_its_target_is_ignored() {
         json!({"quant_method": "fp8"}),
     ] {
         let fields = json!({"quantization_config": settings});
-        let eagle3 = Changed::of("models/tiny/eagle3");
-        assert_eq!(read(TINY, &Changed::of("models/tiny/eagle3").with(fields.clone())), read(TINY, &eagle3));
+        let eagle3 = Changed::from_checkpoint("models/tiny/eagle3");
+        assert_eq!(
+            read(TINY, &Changed::from_checkpoint("models/tiny/eagle3").with(fields.clone())),
+            read(TINY, &eagle3)
+        );
         let own = json!({"mask_token_id": 3, "target_layer_ids": [0, 1]});
         assert_eq!(head(fields.clone(), own.clone()), head(json!({}), own));
-        let mtp = read(QWEN3_5, &Changed::of(QWEN3_5).with(fields));
+        let mtp = read(QWEN3_5, &Changed::from_checkpoint(QWEN3_5).with(fields));
         assert!(mtp.is_ok(), "{settings}: {mtp:?}");
     }
-    let packed = Changed::of("models/tiny/eagle3").with(json!({"quantization_config": {"quant_method": "awq"}}));
+    let packed =
+        Changed::from_checkpoint("models/tiny/eagle3").with(json!({"quantization_config": {"quant_method": "awq"}}));
     let packed = packed.with_tensors(|tensors| {
         let bytes = vec![0; 4 * 128 * 48];
         tensors.remove("fc.weight");
         tensors.insert("fc.qweight".into(), (Dtype::I32, vec![128, 48], bytes));
     });
     check_refused(read(TINY, &packed), "quant_method = awq");
-    let bytes = Changed::of("models/tiny/eagle3").with(json!({"quantization_config": {"quant_method": "gptq"}}));
+    let bytes =
+        Changed::from_checkpoint("models/tiny/eagle3").with(json!({"quantization_config": {"quant_method": "gptq"}}));
     let bytes = bytes.with_tensors(|tensors| {
         let (dtype, _, values) = tensors.get_mut("fc.weight").expect("a tensor");
         *dtype = Dtype::U8;
@@ -320,16 +325,16 @@ fn quantisation_that_a_head_copies_from_its_target_is_ignored() {
 #[test]
 fn an_mtp_layer_may_have_a_class_that_no_target_has() {
     let only = |class: &str| {
-        let copy = Changed::of(QWEN3_5).with(json!({"architectures": [class]}));
+        let copy = Changed::from_checkpoint(QWEN3_5).with(json!({"architectures": [class]}));
         copy.with_tensors(|tensors| tensors.retain(|name, _| name.starts_with("mtp.")))
     };
-    let expected = recurrent(QWEN3_5, &Changed::of(QWEN3_5)).expect("the layer of the target");
+    let expected = recurrent(QWEN3_5, &Changed::from_checkpoint(QWEN3_5)).expect("the layer of the target");
     for class in ["Qwen3_5MTP", "Qwen3_5ForCausalLMMTP", "Another"] {
         assert_eq!(recurrent(QWEN3_5, &only(class)).as_ref(), Ok(&expected), "{class}");
     }
     assert_eq!(expected.features, Features::Final);
     let mimo = "tests/data/families/mimo";
-    let converted = Changed::of(mimo).with(json!({"speculators_model_type": "mtp"}));
+    let converted = Changed::from_checkpoint(mimo).with(json!({"speculators_model_type": "mtp"}));
     check_refused(read(mimo, &converted), "speculators_model_type = mtp");
-    assert!(read(mimo, &Changed::of(mimo)).is_ok());
+    assert!(read(mimo, &Changed::from_checkpoint(mimo)).is_ok());
 }

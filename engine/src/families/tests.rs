@@ -10,7 +10,7 @@ use crate::{
 };
 
 fn family_of(name: &str) -> Changed {
-    Changed::of(&format!("tests/data/families/{name}"))
+    Changed::from_checkpoint(&format!("tests/data/families/{name}"))
 }
 
 fn read(checkpoint: &Changed) -> Result<TargetSpec, String> {
@@ -96,7 +96,7 @@ fn the_outer_config_of_a_wrapper_says_whether_the_head_is_tied() {
 #[test]
 fn a_head_that_is_not_the_embedding_it_is_tied_to_is_noticed() {
     let differs = |change: fn(&mut Vec<u8>)| {
-        let copy = Changed::of("models/tiny/target").with_tensors(|tensors| {
+        let copy = Changed::from_checkpoint("models/tiny/target").with_tensors(|tensors| {
             let mut head = tensors["model.embed_tokens.weight"].clone();
             change(&mut head.2);
             tensors.insert("lm_head.weight".into(), head);
@@ -106,14 +106,14 @@ fn a_head_that_is_not_the_embedding_it_is_tied_to_is_noticed() {
     };
     assert!(!differs(|_| ()));
     assert!(differs(|bytes| bytes[1] ^= 1));
-    let (folder, weights) = Changed::of("models/tiny/target").open();
+    let (folder, weights) = Changed::from_checkpoint("models/tiny/target").open();
     assert!(!Config::new(&folder, &weights).has_another_head());
 }
 
 #[test]
 fn frequencies_of_older_exports_are_not_read() {
     let with = |name: &str| {
-        let copy = Changed::of("models/tiny/target");
+        let copy = Changed::from_checkpoint("models/tiny/target");
         read(&copy.with_tensors(|tensors| drop(tensors.insert(name.into(), (Dtype::F32, vec![2], vec![0; 8])))))
     };
     for name in ["model.layers.3.self_attn.rotary_emb.inv_freq", "model.layers.0.rotary_emb.inv_freq"] {

@@ -62,11 +62,6 @@ impl TargetSpec {
         let layers = self.layers.iter().map(|layer| layer.with_cache(format)).collect::<Result<_, _>>()?;
         Ok(Self { layers, ..self.clone() })
     }
-
-    /// The format of its caches.
-    pub fn cache_format(&self) -> CacheFormat {
-        self.kv().format
-    }
 }
 
 impl DraftSpec {

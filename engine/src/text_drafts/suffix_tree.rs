@@ -55,12 +55,12 @@ struct SuffixNode {
     /// The siblings with the same count.
     group: u32,
     /// The only occurrence, if its continuation is not spelled out in nodes.
-    only: Option<Start>,
+    only: Option<SequenceStart>,
 }
 
 /// The start of an occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Start {
+struct SequenceStart {
     sequence: u32,
     at: u32,
 }
@@ -172,7 +172,7 @@ impl SuffixTree {
         let (length, growing) = (sequence.tokens.len(), sequence.ends.len());
         for index in 0..growing {
             let at = length - growing + index;
-            let start = Start { sequence: id, at: at as u32 };
+            let start = SequenceStart { sequence: id, at: at as u32 };
             let node = self.end(start);
             // A run that occurs once continues in its sequence.
             let Some(node) = node.filter(|node| self.nodes[*node as usize].only != Some(start)) else { continue };
@@ -189,7 +189,7 @@ impl SuffixTree {
     }
 
     /// Adds a run that occurs once.
-    fn add_child(&mut self, parent: u32, token: u32, start: Start) -> u32 {
+    fn add_child(&mut self, parent: u32, token: u32, start: SequenceStart) -> u32 {
         let node = SuffixNode { token, parent, count: 1, only: Some(start), ..SuffixNode::default() };
         let place = match self.free_nodes.pop() {
             Some(place) => {
@@ -217,19 +217,19 @@ impl SuffixTree {
     }
 
     /// The token after an occurrence of a run of `depth` tokens.
-    fn continuation(&self, start: Start, depth: usize) -> Option<u32> {
+    fn continuation(&self, start: SequenceStart, depth: usize) -> Option<u32> {
         let sequence = self.sequences.get(start.sequence as usize)?.as_ref()?;
         sequence.tokens.get(start.at as usize + depth).copied().filter(|_| depth < self.depth)
     }
 
     /// The last node of an occurrence that ends with its sequence, so that it still grows.
-    fn end(&self, start: Start) -> Option<u32> {
+    fn end(&self, start: SequenceStart) -> Option<u32> {
         let sequence = self.sequences.get(start.sequence as usize)?.as_ref()?;
         let first = sequence.tokens.len() - sequence.ends.len();
         sequence.ends.get((start.at as usize).checked_sub(first)?).copied()
     }
 
-    fn set_end(&mut self, start: Start, node: u32) {
+    fn set_end(&mut self, start: SequenceStart, node: u32) {
         let Some(Some(sequence)) = self.sequences.get_mut(start.sequence as usize) else { return };
         let first = sequence.tokens.len() - sequence.ends.len();
         let index = (start.at as usize).checked_sub(first);

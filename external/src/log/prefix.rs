@@ -17,7 +17,7 @@ enum PrefixWord {
 /// The process, container or pod that a line is of: `(Name pid=1)` of Ray, `name |` of Docker
 /// Compose, `[pod/name]` of kubectl, `name[1]:` of the journal, `1:` of Slurm; empty for a line
 /// without one.
-pub(super) fn of(line: &str) -> String {
+pub(super) fn source_of(line: &str) -> String {
     let mut found = String::new();
     let mut rest = line.trim_start();
     while let Some((word, after)) = next(rest) {
@@ -90,7 +90,7 @@ mod tests {
             ("Decode batch. #running-req: 4 | and more", ""),
             ("", ""),
         ] {
-            assert_eq!(of(line), expected, "{line}");
+            assert_eq!(source_of(line), expected, "{line}");
         }
     }
 }

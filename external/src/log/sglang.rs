@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     LogInterval, LoggedSettings, ServerLog, prefix, printed,
-    starts::{LoggedReport, Starts},
+    starts::{LoggedReport, LoggedStarts},
     words::{list_after, number_after},
 };
 use crate::api::ApiKind;
@@ -38,15 +38,18 @@ pub(super) struct SglangState {
 }
 
 /// Reads a line.
-pub(super) fn line(starts: &mut Starts<SglangState>, line: &str) {
+pub(super) fn line(starts: &mut LoggedStarts<SglangState>, line: &str) {
     starts.line += 1;
     let number = starts.line;
     if let Some(settings) = line.split_once("server_args=").and_then(|(_, arguments)| printed_settings(arguments)) {
-        starts.configure(prefix::of(line), |before| LoggedSettings { free_memory: before.free_memory, ..settings });
+        starts.configure(prefix::source_of(line), |before| LoggedSettings {
+            free_memory: before.free_memory,
+            ..settings
+        });
     } else if line.contains("Prefill batch") {
-        starts.of(prefix::of(line)).state.prompts.insert(rank(line));
+        starts.current(prefix::source_of(line)).state.prompts.insert(rank(line));
     } else if line.contains("Decode batch") {
-        let start = starts.of(prefix::of(line));
+        let start = starts.current(prefix::source_of(line));
         let rank = rank(line);
         let prompts = start.state.prompts.remove(&rank);
         if let Some(interval) = interval(line, prompts, &start.settings) {
@@ -55,21 +58,21 @@ pub(super) fn line(starts: &mut Starts<SglangState>, line: &str) {
         }
     } else if line.contains("Decode out of memory happened") || line.contains("Retract requests") {
         let requests = number_after(line, "#retracted_reqs:").unwrap_or(1.0) as usize;
-        *starts.of(prefix::of(line)).state.retractions.entry(rank(line)).or_default() += requests;
+        *starts.current(prefix::source_of(line)).state.retractions.entry(rank(line)).or_default() += requests;
     } else if line.contains("max_total_num_tokens=") && line.contains("context_len=") {
         let most = number_after(line, "max_running_requests=").map(|most| most as usize);
-        starts.of(prefix::of(line)).state.most_running = most;
+        starts.current(prefix::source_of(line)).state.most_running = most;
     } else if let Some(sizes) = captured(line) {
-        starts.of(prefix::of(line)).state.captured = sizes;
+        starts.current(prefix::source_of(line)).state.captured = sizes;
     } else if line.contains("Load weight begin") {
         let free = number_after(line, "avail mem=").map(|gib| (gib * 1024.0) as u64);
-        let settings = &mut starts.of(prefix::of(line)).settings;
+        let settings = &mut starts.current(prefix::source_of(line)).settings;
         settings.free_memory = settings.free_memory.max(free);
     }
 }
 
 /// The servers that report rounds.
-pub(super) fn servers(starts: Starts<SglangState>) -> Vec<ServerLog> {
+pub(super) fn servers(starts: LoggedStarts<SglangState>) -> Vec<ServerLog> {
     starts.servers(ApiKind::Sglang, |settings, state| {
         // What was captured and what holds decides, wherever it is printed.
         if !state.captured.is_empty() {

@@ -16,7 +16,7 @@ pub(super) struct LoggedReport {
 }
 
 /// A server from its start to the next one, while its log is read.
-pub(super) struct Start<State> {
+pub(super) struct LoggedStart<State> {
     /// What other programs write before its lines.
     prefix: String,
     /// The configuration that it printed.
@@ -27,7 +27,7 @@ pub(super) struct Start<State> {
     reports: Option<(usize, usize)>,
 }
 
-impl<State> Start<State> {
+impl<State> LoggedStart<State> {
     /// Says that a line reports rounds.
     pub fn reports_at(&mut self, line: usize) {
         self.reports = Some((self.reports.map_or(line, |(first, _)| first), line));
@@ -46,25 +46,25 @@ impl<State> Start<State> {
 }
 
 /// The starts of servers in a log.
-pub(super) struct Starts<State> {
+pub(super) struct LoggedStarts<State> {
     /// The line that is being read.
     pub line: usize,
-    all: Vec<Start<State>>,
+    all: Vec<LoggedStart<State>>,
     /// The last start with each prefix.
     current: HashMap<String, usize>,
     /// The configuration that was printed last, whatever the prefix.
     printed: LoggedSettings,
 }
 
-impl<State> Default for Starts<State> {
+impl<State> Default for LoggedStarts<State> {
     fn default() -> Self {
         Self { line: 0, all: Vec::new(), current: HashMap::new(), printed: LoggedSettings::default() }
     }
 }
 
-impl<State: Default> Starts<State> {
+impl<State: Default> LoggedStarts<State> {
     /// The server that a line with this prefix is of.
-    pub fn of(&mut self, prefix: String) -> &mut Start<State> {
+    pub fn current(&mut self, prefix: String) -> &mut LoggedStart<State> {
         let at = match self.current.get(&prefix) {
             Some(at) => *at,
             None => self.add(prefix),
@@ -74,7 +74,7 @@ impl<State: Default> Starts<State> {
 
     /// The server whose configuration a line prints: a new one if the last one with this prefix has
     /// reported rounds.
-    pub fn begin(&mut self, prefix: String) -> &mut Start<State> {
+    pub fn begin(&mut self, prefix: String) -> &mut LoggedStart<State> {
         let at = match self.current.get(&prefix) {
             Some(at) if self.all[*at].reports.is_none() => *at,
             _ => self.add(prefix),
@@ -93,7 +93,7 @@ impl<State: Default> Starts<State> {
     fn add(&mut self, prefix: String) -> usize {
         let at = self.all.len();
         self.current.insert(prefix.clone(), at);
-        self.all.push(Start { prefix, settings: self.printed.clone(), state: State::default(), reports: None });
+        self.all.push(LoggedStart { prefix, settings: self.printed.clone(), state: State::default(), reports: None });
         at
     }
 
@@ -105,7 +105,7 @@ impl<State: Default> Starts<State> {
         kind: ApiKind,
         mut finish: impl FnMut(&mut LoggedSettings, State) -> (Vec<LoggedReport>, usize),
     ) -> Vec<ServerLog> {
-        let mut groups: Vec<Vec<Start<State>>> = Vec::new();
+        let mut groups: Vec<Vec<LoggedStart<State>>> = Vec::new();
         for start in self.all.into_iter().filter(|start| start.reports.is_some()) {
             match groups.iter_mut().find(|group| group.iter().any(|other| other.runs_with(&start))) {
                 Some(group) => group.push(start),
@@ -118,7 +118,7 @@ impl<State: Default> Starts<State> {
 
 fn server<State>(
     kind: ApiKind,
-    group: Vec<Start<State>>,
+    group: Vec<LoggedStart<State>>,
     finish: &mut impl FnMut(&mut LoggedSettings, State) -> (Vec<LoggedReport>, usize),
 ) -> ServerLog {
     let mut log = ServerLog { kind, settings: LoggedSettings::default(), intervals: Vec::new(), retractions: 0 };

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     LogInterval, LoggedSettings, ServerLog, prefix, printed,
-    starts::{LoggedReport, Starts},
+    starts::{LoggedReport, LoggedStarts},
     words::{entry, list_after, number_after, time_of_day},
 };
 use crate::api::ApiKind;
@@ -61,31 +61,31 @@ pub(super) struct VllmState {
 }
 
 /// Reads a line.
-pub(super) fn line(starts: &mut Starts<VllmState>, line: &str) {
+pub(super) fn line(starts: &mut LoggedStarts<VllmState>, line: &str) {
     starts.line += 1;
     let number = starts.line;
     if let Some(arguments) = after(line, &["non-default args:", " args: Namespace"]) {
-        starts.configure(prefix::of(line), |_| given(line, arguments));
+        starts.configure(prefix::source_of(line), |_| given(line, arguments));
     } else if let Some((_, config)) = line.split_once("LLM engine (v").filter(|_| line.contains("Initializing a")) {
-        initialized(config, &mut starts.begin(prefix::of(line)).settings);
+        initialized(config, &mut starts.begin(prefix::source_of(line)).settings);
     } else if line.contains("Avg generation throughput:") {
-        let start = starts.of(prefix::of(line));
+        let start = starts.current(prefix::source_of(line));
         throughput(line, number, &mut start.state);
         if start.state.is_kept {
             start.reports_at(number);
         }
     } else if line.contains("SpecDecoding metrics:") || line.contains("Speculative metrics:") {
-        let start = starts.of(prefix::of(line));
+        let start = starts.current(prefix::source_of(line));
         let drafts = drafts(line, &mut start.state.so_far);
         if let Some(last) = start.state.lines.last_mut().filter(|_| start.state.is_kept) {
             last.drafts = Some(drafts);
         }
     } else if line.contains("preempted") {
-        let [_, since_start, lines] = &mut starts.of(prefix::of(line)).state.preemptions;
+        let [_, since_start, lines] = &mut starts.current(prefix::source_of(line)).state.preemptions;
         *since_start = number_after(line, "total_num_cumulative_preemption=").map_or(*since_start, |all| all as usize);
         *lines += 1;
     } else if let Some(sizes) = captured(line) {
-        starts.of(prefix::of(line)).settings.captured = sizes;
+        starts.current(prefix::source_of(line)).settings.captured = sizes;
     }
 }
 
@@ -163,7 +163,7 @@ fn drafts(line: &str, so_far: &mut [f64; 2]) -> LoggedDrafts {
 }
 
 /// The servers that report throughputs.
-pub(super) fn servers(starts: Starts<VllmState>) -> Vec<ServerLog> {
+pub(super) fn servers(starts: LoggedStarts<VllmState>) -> Vec<ServerLog> {
     starts.servers(ApiKind::Vllm, |settings, state| {
         let seconds = period(state.periods);
         settings.max_running = settings.max_running.map(|each| each * state.together.unwrap_or(1));

@@ -331,7 +331,7 @@ pub fn check_narrow_experts(device: &Device, element: Element) -> Result<(), Str
     check_layer(&kernels, &layer.biased(&kernels, &mut numbers)?.in_mxfp4(&kernels, &mut numbers)?, None)?;
     let layer = ExpertsFixture::random(&kernels, &mut numbers, shape, false)?;
     let layer = layer.in_fp8(&kernels, &mut numbers, Fp8Scales::RowBlocks)?;
-    let form = RowForm::of(device.properties());
+    let form = RowForm::for_device(device.properties());
     check_layer(&kernels, &layer, Some((Fp8Rows::RowBlocks, form)))
 }
 

@@ -249,7 +249,7 @@ impl FromStr for NarrowBlock {
 
 impl NarrowBlock {
     /// Those that compute gate and up, and down, of weights of a type.
-    pub const fn of(weights: WeightType) -> [Self; 2] {
+    pub const fn for_weights(weights: WeightType) -> [Self; 2] {
         let [gated, down] = match weights {
             WeightType::Plain => [(2, 1, 8), (2, 1, 8)],
             // Numbers that have to be expanded need warps for it; others, bytes in flight.
@@ -278,7 +278,7 @@ pub(super) fn options(
     form: Option<RowForm>,
     biased: bool,
 ) -> Vec<String> {
-    let [gated, down] = narrow.unwrap_or(NarrowBlock::of(weights));
+    let [gated, down] = narrow.unwrap_or(NarrowBlock::for_weights(weights));
     let mut options = weights.options(plain);
     options.extend([gated.option("NARROW_GATED"), down.option("NARROW_DOWN")]);
     let of_rows: &[&str] = match form {
@@ -604,7 +604,7 @@ impl Kernels {
             (_, true) => "experts_gated_128",
             (_, false) => "experts_down_128",
         };
-        let [of_gated, of_down] = self.narrow.unwrap_or(NarrowBlock::of(shape.weights));
+        let [of_gated, of_down] = self.narrow.unwrap_or(NarrowBlock::for_weights(shape.weights));
         let NarrowBlock { warps, shares, stages } = match (tile, shape.weights) {
             (MOST_NARROW_ROWS, _) => {
                 if gated {

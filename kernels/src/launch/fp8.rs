@@ -114,7 +114,7 @@ impl<'a> WeightScales<'a> {
 
 impl RowForm {
     /// That of rows for products in FP8 on a device: numbers, if it multiplies these.
-    pub fn of(properties: &Properties) -> Self {
+    pub fn for_device(properties: &Properties) -> Self {
         if properties.multiplies_fp8() { Self::Numbers } else { Self::Values }
     }
 }

@@ -13,10 +13,7 @@ mod place;
 pub(super) mod split;
 pub(super) mod unknown;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::BTreeMap;
 
 use schemas::{
     finding::Finding,
@@ -35,7 +32,6 @@ use super::{
     context::{TextContext, TextForm},
     detect::{self, MOST_WORDS},
     document::{ReadDocument, UNKNOWN},
-    forks::Forks,
     problems,
     programs::{self, ProgramRole},
     quoting::quoted,
@@ -189,32 +185,13 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
     // clap has already checked these words.
     let arguments = split::split(&source, &fields, FlagNames::for_engine(Engine::Spectune, None), &mut Vec::new());
     let span = Span::new(0, source.text().len());
+    let insertion = Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) };
+    let anchor = fields.first().map_or(span, |field| field.span);
     let launch = Launch {
-        engine: Engine::Spectune,
-        launcher: Launcher::Own,
-        syntax: Syntax::CommandLine,
         span,
-        anchor: fields.first().map_or(span, |field| field.span),
-        program: Vec::new(),
         settings: settings(&source, &arguments, Syntax::CommandLine),
         arguments,
-        is_part: false,
-        perhaps: BTreeSet::new(),
-        environment: Arc::default(),
-        environment_is_open: false,
-        engine_version: None,
-        version_is_inferred: false,
-        dated: None,
-        version_of_day: None,
-        image: None,
-        is_changed: false,
-        is_shown: false,
-        is_untaken: false,
-        is_templated: false,
-        callee: None,
-        config_is_call: false,
-        forks: Forks::default(),
-        insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
+        ..Launch::empty(Engine::Spectune, Syntax::CommandLine, anchor, insertion)
     };
     (source, launch)
 }

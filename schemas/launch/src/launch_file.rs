@@ -1,9 +1,6 @@
 //! spectune's TOML launch files, with the place of every key and value.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Range,
-};
+use std::{collections::BTreeMap, ops::Range};
 
 use schemas::{
     finding::Finding,
@@ -19,8 +16,8 @@ use toml::{
 };
 
 use super::{
-    Argument, Engine, Insertion, Launch, Launcher, Options, Setting, Syntax, Value, context::TextContext,
-    document::ReadDocument, forks::Forks, listings, problems, writing::Writing,
+    Argument, Engine, Insertion, Launch, Options, Setting, Syntax, Value, context::TextContext, document::ReadDocument,
+    listings, problems, writing::Writing,
 };
 
 /// Shortest key that is taken for a slip of the pen; a shorter one is near to everything.
@@ -178,31 +175,12 @@ fn build(source: &Source, entries: &[FileEntry<'_>], findings: &mut Vec<Finding>
     }
     let anchor = first_key.unwrap_or_default();
     Launch {
-        engine: Engine::Spectune,
-        launcher: Launcher::Own,
-        syntax: Syntax::Toml,
         span: Span::new(anchor.start, last_end),
-        anchor,
-        program: Vec::new(),
         settings,
         arguments,
-        is_part: false,
-        perhaps: BTreeSet::new(),
         environment: environment.into(),
-        environment_is_open: false,
         engine_version,
-        version_is_inferred: false,
-        dated: None,
-        version_of_day: None,
-        image: None,
-        is_changed: false,
-        is_shown: false,
-        is_untaken: false,
-        is_templated: false,
-        callee: None,
-        config_is_call: false,
-        forks: Forks::default(),
-        insertion: insertion(source, last_end),
+        ..Launch::empty(Engine::Spectune, Syntax::Toml, anchor, insertion(source, last_end))
     }
 }
 

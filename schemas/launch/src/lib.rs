@@ -56,7 +56,6 @@ use std::{
     sync::Arc,
 };
 
-pub use by_name::vllm_long_name;
 pub use comments::comments;
 pub use context::TextForm;
 pub use forks::Forks;
@@ -381,6 +380,37 @@ impl Setting {
 }
 
 impl Launch {
+    /// A launch without arguments, of whose surroundings nothing is known.
+    pub(crate) fn empty(engine: Engine, syntax: Syntax, anchor: Span, insertion: Insertion) -> Self {
+        Self {
+            engine,
+            launcher: Launcher::Own,
+            syntax,
+            span: anchor,
+            anchor,
+            program: Vec::new(),
+            settings: BTreeMap::new(),
+            arguments: Vec::new(),
+            is_part: false,
+            perhaps: BTreeSet::new(),
+            environment: Arc::default(),
+            environment_is_open: false,
+            engine_version: None,
+            version_is_inferred: false,
+            dated: None,
+            version_of_day: None,
+            image: None,
+            is_changed: false,
+            is_shown: false,
+            is_untaken: false,
+            is_templated: false,
+            callee: None,
+            config_is_call: false,
+            forks: Forks::default(),
+            insertion,
+        }
+    }
+
     /// The setting of a key, if the launch gives it.
     pub fn setting(&self, key: Key) -> Option<&Setting> {
         self.settings.get(&key)
@@ -510,7 +540,7 @@ impl Launch {
     /// Whether SGLang captures states of the target and drafts nothing: the algorithm only names
     /// the layers' convention then (`arg_groups/validation_hook.py`, since 0.5.23).
     pub fn captures_without_draft(&self) -> bool {
-        let argument = self.sglang_argument("enable-return-aux-hidden-states");
+        let argument = self.argument("enable-return-aux-hidden-states");
         self.engine != Engine::Vllm && argument.is_some_and(|argument| argument.known() != Some("false"))
     }
 

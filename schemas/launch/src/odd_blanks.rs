@@ -43,30 +43,30 @@ const QUOTES: [(char, &str); 5] = [
 ];
 
 fn is_odd(letter: char) -> bool {
-    of(&ODD, letter).is_some()
+    name_in(&ODD, letter).is_some()
 }
 
 fn is_odd_dash(letter: char) -> bool {
-    of(&DASHES, letter).is_some()
+    name_in(&DASHES, letter).is_some()
 }
 
 fn is_odd_quote(letter: char) -> bool {
-    of(&QUOTES, letter).is_some()
+    name_in(&QUOTES, letter).is_some()
 }
 
 /// The name of a character, if it is one of a list.
-fn of(list: &[(char, &'static str)], letter: char) -> Option<&'static str> {
+fn name_in(list: &[(char, &'static str)], letter: char) -> Option<&'static str> {
     list.iter().find(|(odd, _)| *odd == letter).map(|(_, name)| *name)
 }
 
 /// The name of the first such blank in a text.
 fn named(text: &str) -> Option<&'static str> {
-    text.chars().find_map(|letter| of(&ODD, letter))
+    text.chars().find_map(|letter| name_in(&ODD, letter))
 }
 
 /// The name of the first blank or quote in a text that JSON does not take.
 fn named_in_json(text: &str) -> Option<&'static str> {
-    text.chars().find_map(|letter| of(&ODD, letter).or_else(|| of(&QUOTES, letter)))
+    text.chars().find_map(|letter| name_in(&ODD, letter).or_else(|| name_in(&QUOTES, letter)))
 }
 
 /// Reports words of launches with such characters, in place of other findings in them.
@@ -128,7 +128,7 @@ fn look(source: &Source, text: &str, span: Span) -> Option<Finding> {
 fn dashed(source: &Source, text: &str, span: Span) -> Option<Finding> {
     let rest = text.trim_start_matches(|letter| letter == '-' || is_odd_dash(letter));
     let dashes = text.strip_suffix(rest)?;
-    let name = dashes.chars().find_map(|letter| of(&DASHES, letter))?;
+    let name = dashes.chars().find_map(|letter| name_in(&DASHES, letter))?;
     let first = rest.chars().next().filter(char::is_ascii_alphanumeric)?;
     // A sentence goes on after a dash.
     if dashes.chars().count() > 2 {
@@ -148,7 +148,7 @@ fn dashed(source: &Source, text: &str, span: Span) -> Option<Finding> {
 
 /// A value in quotes that are part of it.
 fn quoted(source: &Source, text: &str, span: Span) -> Option<Finding> {
-    let name = text.chars().next().and_then(|first| of(&QUOTES, first))?;
+    let name = text.chars().next().and_then(|first| name_in(&QUOTES, first))?;
     let inner = text.trim_matches(is_odd_quote);
     // Within other quotes they are meant.
     if source.slice(span) != text || inner.is_empty() {

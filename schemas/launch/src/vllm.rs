@@ -17,7 +17,7 @@ use schemas::{
 };
 use serde_json::Value as Json;
 
-use super::{Argument, Launch, Setting, by_name::vllm_long_name, writing::Writing};
+use super::{Argument, Launch, Setting, writing::Writing};
 pub(super) use values::bad_values;
 
 /// The speculative configuration of a vLLM launch. `None` means not given, or unknown.
@@ -141,11 +141,6 @@ impl Launch {
         self.arguments.iter().any(|argument| named(&argument.flag.value).is_some())
     }
 
-    /// The argument of a vLLM flag, by its name with dashes.
-    pub fn vllm_flag(&self, name: &str) -> Option<&Argument> {
-        self.arguments.iter().find(|argument| argument.flag.value.replace('_', "-") == name)
-    }
-
     /// The span of a key of the speculative configuration that is given as a separate flag.
     pub fn vllm_key_place(&self, key: &str) -> Option<Span> {
         self.vllm_key_argument(key).map(|argument| argument.span)
@@ -169,38 +164,34 @@ impl Launch {
     }
 }
 
+/// The keys that vLLM has too, with its names without dashes.
+const KEYS: [(Key, &str); 5] = [
+    (Key::ModelPath, "model"),
+    (Key::Dtype, "dtype"),
+    (Key::TpSize, "tensor-parallel-size"),
+    (Key::ContextLength, "max-model-len"),
+    (Key::Config, "config"),
+];
+
 /// The name of a key's flag, without dashes.
 pub(super) fn name_of(key: Key) -> Option<&'static str> {
-    Some(match key {
-        Key::ModelPath => "model",
-        Key::Dtype => "dtype",
-        Key::TpSize => "tensor-parallel-size",
-        Key::ContextLength => "max-model-len",
-        Key::Config => "config",
-        _ => return None,
-    })
+    KEYS.iter().find(|(own, _)| *own == key).map(|(_, name)| *name)
 }
 
 /// Flags that took an optional word in versions before 0.8.5.
 const ONCE_OPTIONAL: [&str; 2] = ["enable-chunked-prefill", "multi-step-stream-outputs"];
 
-/// Short names that no rule reads by their long ones: of flags that take a word, and of a switch.
-const SHORT_WITH_WORD: [&str; 2] = ["-O", "-sc"];
-const SHORT_SWITCH: &str = "-asc";
+/// A level of optimisation, or in versions before 0.12 the whole compilation configuration.
+const OPTIMIZATION: &str = "-O";
 
 /// The number of words that follow a flag on the command line of `vllm serve`, if known.
 pub(super) fn arity(spelling: &str, version: Option<EngineVersion>) -> Option<Arity> {
     let (flag, key) = spelling.split_once('.').map_or((spelling, None), |(flag, key)| (flag, Some(key)));
-    let long = || flag.strip_prefix("--").filter(|name| !name.starts_with('-'));
-    let Some(name) = vllm_long_name(flag).or_else(long) else {
-        return match flag {
-            _ if SHORT_WITH_WORD.contains(&flag) => Some(Arity::One),
-            SHORT_SWITCH => Some(Arity::None),
-            _ => None,
-        };
-    };
-    let name = name.replace('_', "-");
-    if ONCE_OPTIONAL.contains(&name.as_str()) {
+    if flag == OPTIMIZATION {
+        return Some(Arity::One);
+    }
+    let name = Engine::Vllm.flag_name(flag)?;
+    if ONCE_OPTIONAL.contains(&&*name) {
         return Some(Arity::Optional);
     }
     let found = match flags::vllm().lookup(&name, version) {
@@ -217,14 +208,8 @@ pub(super) fn arity(spelling: &str, version: Option<EngineVersion>) -> Option<Ar
 
 /// The key of a vLLM flag, and the number of words that follow it, if known.
 pub(super) fn meaning(spelling: &str) -> (Option<Key>, Option<Arity>) {
-    let key = match spelling.replace('_', "-").as_str() {
-        "--model" => Some(Key::ModelPath),
-        "--dtype" => Some(Key::Dtype),
-        "--tensor-parallel-size" | "--tp" | "-tp" => Some(Key::TpSize),
-        "--max-model-len" => Some(Key::ContextLength),
-        "--config" => Some(Key::Config),
-        _ => None,
-    };
+    let name = Engine::Vllm.canonical_flag(spelling);
+    let key = KEYS.iter().find(|(_, own)| name == Some(*own)).map(|(key, _)| *key);
     let takes_one = key.is_some() || named(spelling).is_some();
     (key, takes_one.then_some(Arity::One))
 }

@@ -173,7 +173,7 @@ impl LintRule {
         let is_elsewhere = self.is_of_other_engine(context.launch.engine);
         let (doubts, is_editable) = (context.launch.doubts(), context.launch.is_editable());
         let of_rule = |finding: Finding| {
-            let mut finding = finding.of(self.code, self.name, self.severity);
+            let mut finding = finding.with_code(self.code, self.name, self.severity);
             finding.doubts.extend(&doubts);
             // Where the text comes from another form of the launch, there are no places to edit.
             finding.fix = finding.fix.filter(|_| is_editable);

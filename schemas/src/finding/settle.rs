@@ -136,7 +136,8 @@ mod tests {
     use crate::{finding::Finding, text::Span};
 
     fn settled(depends: Depends, doubts: &[Doubt], verdict: Verdict) -> Option<(Severity, Vec<String>)> {
-        let mut finding = Finding::new(Span::default(), "it fails", "here").of("SD000", "a-rule", Severity::Error);
+        let mut finding =
+            Finding::new(Span::default(), "it fails", "here").with_code("SD000", "a-rule", Severity::Error);
         finding.depends = depends;
         finding.doubts.extend(doubts);
         settle(finding, |_, _| verdict).map(|found| (found.severity, found.notes))

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    engines::Engine,
     secrets::{self, Secrets},
     toml_file::FieldError,
 };
@@ -120,22 +121,24 @@ impl SystemSettings {
 
     /// Number of GPUs of one server according to its arguments (default: 1).
     pub fn gpus(&self) -> usize {
-        let of = |names: &[&str]| {
-            let words = self.command.iter().chain(&self.extra_args);
-            let mut pairs = words.clone().zip(words.clone().skip(1).map(String::as_str).chain([""]));
-            let value = pairs.find_map(|(word, next)| match word.split_once('=') {
-                Some((name, value)) => names.contains(&name).then_some(value),
-                None => names.contains(&word.as_str()).then_some(next),
+        let engine = self.kind.engine();
+        let words = || self.command.iter().chain(&self.extra_args);
+        let of = |name: &str| {
+            let pairs = words().zip(words().skip(1).map(String::as_str).chain([""]));
+            let values = pairs.filter_map(|(word, next)| {
+                let (flag, value) = word.split_once('=').unwrap_or((word, next));
+                (engine.canonical_flag(flag)? == name).then_some(value)
             });
-            value.and_then(|value| value.parse::<usize>().ok()).filter(|gpus| *gpus > 0).unwrap_or(1)
+            values.last().and_then(|value| value.parse::<usize>().ok()).filter(|gpus| *gpus > 0).unwrap_or(1)
         };
-        let tensor = of(&["--tp-size", "--tp", "--tensor-parallel-size", "-tp"]);
-        let pipeline = of(&["--pp-size", "--pipeline-parallel-size", "-pp"]);
+        let [tensor, pipeline, data] = match engine {
+            Engine::Vllm => ["tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"],
+            Engine::Sglang | Engine::Slime | Engine::Spectune => ["tp-size", "pp-size", "dp-size"],
+        };
         // SGLang's DP attention uses the GPUs of tensor parallelism; its plain data parallelism and
         // vLLM's need more GPUs.
-        let shares = self.extra_args.iter().any(|word| word == "--enable-dp-attention");
-        let data = if shares { 1 } else { of(&["--dp-size", "--dp", "--data-parallel-size", "-dp"]) };
-        tensor.saturating_mul(pipeline).saturating_mul(data)
+        let shares = words().any(|word| engine.canonical_flag(word) == Some("enable-dp-attention"));
+        of(tensor).saturating_mul(of(pipeline)).saturating_mul(if shares { 1 } else { of(data) })
     }
 
     pub(super) fn check(&self) -> Result<(), FieldError> {
@@ -218,6 +221,15 @@ impl Default for SystemSettings {
 }
 
 impl SystemKind {
+    /// The engine whose flags its servers take.
+    pub fn engine(self) -> Engine {
+        match self {
+            Self::Spectune => Engine::Spectune,
+            Self::Sglang => Engine::Sglang,
+            Self::Vllm => Engine::Vllm,
+        }
+    }
+
     /// The engine's name in files.
     pub fn name(self) -> &'static str {
         match self {
@@ -250,17 +262,19 @@ mod tests {
 
     #[test]
     fn the_gpus_of_a_server_are_those_of_its_arguments() {
-        let check = |arguments: &str, gpus: usize| {
+        let check = |kind: SystemKind, arguments: &str, gpus: usize| {
             let extra_args = arguments.split_whitespace().map(str::to_owned).collect();
-            let settings = SystemSettings { extra_args, ..SystemSettings::default() };
+            let settings = SystemSettings { kind, extra_args, ..SystemSettings::default() };
             assert_eq!(settings.gpus(), gpus, "{arguments}");
         };
-        check("", 1);
-        check("--trust-remote-code --tp-size 2", 2);
-        check("--tp=4 --pp-size 2", 8);
-        check("--tensor-parallel-size 2 --data-parallel-size 2", 4);
-        check("--tp 8 --dp 8 --enable-dp-attention", 8);
-        check("--tp many", 1);
-        check("--tp", 1);
+        check(SystemKind::Sglang, "", 1);
+        check(SystemKind::Sglang, "--trust-remote-code --tp-size 2", 2);
+        check(SystemKind::Sglang, "--tp=4 --pp-size 2", 8);
+        check(SystemKind::Sglang, "--tensor-parallel-size 2 --data-parallel-size 2", 4);
+        check(SystemKind::Sglang, "--tp 8 --dp 8 --enable-dp-attention", 8);
+        check(SystemKind::Sglang, "--tp 2 --tp 4", 4);
+        check(SystemKind::Sglang, "--tp many", 1);
+        check(SystemKind::Sglang, "--tp", 1);
+        check(SystemKind::Vllm, "-tp 2 --pipeline_parallel_size=2 -dp 2", 8);
     }
 }

@@ -47,7 +47,7 @@ impl ServerArgument {
 impl TunedServer {
     /// How the servers of a sweep are started; `None` for spectune's own engine in this process and
     /// for servers that ran already.
-    pub fn of(system: &SystemSettings) -> Option<Self> {
+    pub fn from_system(system: &SystemSettings) -> Option<Self> {
         if system.is_in_process() || system.url.is_some() {
             return None;
         }
@@ -96,14 +96,14 @@ mod tests {
                 .to_vec(),
             ..SystemSettings::default()
         };
-        let server = TunedServer::of(&system).expect("a server that the sweep starts");
+        let server = TunedServer::from_system(&system).expect("a server that the sweep starts");
         let each: Vec<(String, String)> =
             server.each().iter().map(|one| (one.name().to_owned(), one.words.join(" "))).collect();
         let expected =
             [("tp", "2"), ("api-key", "***"), ("moe-a2a-backend", "none"), ("seed", "-1"), ("skip-warmup", "")];
         assert_eq!(each, expected.map(|(name, words)| (name.to_owned(), words.to_owned())));
         assert!(server.hides());
-        assert_eq!(TunedServer::of(&SystemSettings { url: Some("http://a".into()), ..system }), None);
-        assert_eq!(TunedServer::of(&SystemSettings::default()), None);
+        assert_eq!(TunedServer::from_system(&SystemSettings { url: Some("http://a".into()), ..system }), None);
+        assert_eq!(TunedServer::from_system(&SystemSettings::default()), None);
     }
 }

@@ -24,7 +24,7 @@ pub fn short(main: &LoadFigures, promise: Promise) -> Option<DiagnosisFinding> {
 
 /// Drafts of which too few are accepted: the last positions, or all.
 pub fn late_positions(main: &LoadFigures, settings: &LoggedSettings, flags: &Flags) -> Option<DiagnosisFinding> {
-    let shares = Shares::of(main, settings)?;
+    let shares = Shares::from_figures(main, settings)?;
     let useful = shares.by_position.iter().take_while(|share| **share >= RARELY).count();
     let all = shares.by_position.len();
     let rarely = format!("under {:.0}% of the rounds", 100.0 * RARELY);
@@ -81,7 +81,7 @@ struct Shares {
 impl Shares {
     /// Engines that report the accept length alone: a position is accepted only if those before it
     /// are, so position k has at most a k-th of all accepted drafts.
-    fn of(main: &LoadFigures, settings: &LoggedSettings) -> Option<Self> {
+    fn from_figures(main: &LoadFigures, settings: &LoggedSettings) -> Option<Self> {
         if !main.positions.is_empty() {
             return Some(Self { by_position: main.positions.clone(), are_measured: true });
         }

@@ -149,7 +149,14 @@ fn is_of_the_script(argument: &Argument) -> bool {
 /// The name of an argument for the engine's own server, without dashes; `None` if it is another
 /// program's.
 fn name(argument: &Argument, engine: Engine) -> Option<String> {
-    let written = argument.flag.value.trim_start_matches('-').replace('_', "-");
+    let written = argument.flag.value.as_str();
+    // Its short names are not those of flags with two dashes.
+    if engine == Engine::Vllm
+        && let Some(name) = engine.flag_name(written)
+    {
+        return Some(name.into_owned());
+    }
+    let written = written.trim_start_matches('-').replace('_', "-");
     if engine != Engine::Slime {
         return Some(written);
     }
@@ -190,10 +197,10 @@ fn replaced(name: &str, engine: Engine) -> Option<(&'static str, &'static str)> 
         "served-model-name" => Some(OWN_NAME),
         "no-enable-prefix-caching" | "enable-prefix-caching" => Some(CACHE_OFF),
         "enable-metrics" | "decode-log-interval" => Some(SET_BY_SWEEP),
-        "speculative-config" | "sc" | "speculative-model" | "num-speculative-tokens" => Some(VARIED),
+        "speculative-config" | "speculative-model" | "num-speculative-tokens" => Some(VARIED),
         _ if name.starts_with("ssl-") => Some(OWN_ADDRESS),
         // vLLM's keys of the configuration as flags of their own.
-        _ if name.starts_with("speculative-config.") || name.starts_with("sc.") => Some(VARIED),
+        _ if name.starts_with("speculative-config.") => Some(VARIED),
         _ => None,
     }
 }

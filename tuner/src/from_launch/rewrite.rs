@@ -104,7 +104,7 @@ fn values(launch: &Launch, draft: &LaunchDraft, to: &Configuration) -> impl Iter
 
 /// The edit of vLLM's JSON: its number of drafts, or all of it. `None` if that is not in the text.
 fn edits_of_vllm(source: &Source, launch: &Launch, shape: TreeShape) -> Option<Vec<Edit>> {
-    let argument = launch.vllm_flag("--speculative-config")?;
+    let argument = launch.argument("speculative-config")?;
     if !shape.is_off() {
         let number = number_after(source, argument.values.first()?.span, "num_speculative_tokens")?;
         return Some(vec![Edit { span: number, replacement: shape.num_steps.to_string() }]);

@@ -47,7 +47,7 @@ pub fn launch_speculation(launch: &Launch, given: Option<&LaunchDraft>) -> Resul
         return Ok(LaunchSpeculation { draft: draft.clone(), own, keys });
     }
     let Some(own) = own else {
-        if launch.has(Key::SpeculativeAlgorithm) || launch.vllm_flag("--speculative-config").is_some() {
+        if launch.has(Key::SpeculativeAlgorithm) || launch.argument("speculative-config").is_some() {
             return Err("how the launch speculates is not known here: give --set NAME=VALUE for the variable that holds it, or \
                         write it into a copy"
                 .into());

@@ -175,6 +175,15 @@ fn a_slime_launch_becomes_a_plain_server() {
 }
 
 #[test]
+fn short_names_of_vllm_are_written_in_full() {
+    let text = "vllm serve m -tp 2 -pp 2 -q fp8 -sc.model d -sc.method eagle3 -sc.num_speculative_tokens 3\n";
+    let sweep = sweep("run.sh", text, &wanted()).expect("a sweep");
+    let expected = ["--tensor-parallel-size", "2", "--pipeline-parallel-size", "2", "--quantization", "fp8"];
+    assert_eq!(sweep.file.system.extra_args, expected);
+    assert_eq!((sweep.file.system.gpus(), sweep.own), (4, Some(TreeShape::chain(3))));
+}
+
+#[test]
 fn flags_alone_and_abbreviations_are_understood() {
     let text = "--model-path m --speculative-algo EAGLE3 --speculative-draft d --speculative-num-steps 2 --tp 2\n";
     let sweep = sweep("flags.sh", text, &wanted()).expect("a sweep");

@@ -108,7 +108,7 @@ pub fn tuned(
             max_running_requests: largest,
             capture_sizes: knobs.capture_sizes.clone().unwrap_or_else(|| file.engine.capture_sizes.clone()),
         },
-        server: TunedServer::of(&file.system),
+        server: TunedServer::from_system(&file.system),
         policy,
         measured: Provenance {
             loads: ranking.iter().map(|ranking| ranking.load.to_string()).collect(),

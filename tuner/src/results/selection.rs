@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     across::{Across, Change, across},
+    choice::INDIFFERENT,
     looks::{Looks, MOST_REPEATS},
     replacement::{Replacement, replacement},
     serial::{IntervalBasis, SerialCorrelation},

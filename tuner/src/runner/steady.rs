@@ -78,7 +78,7 @@ struct StepKind {
 }
 
 impl StepKind {
-    fn of(step: &SteadyStep, before: u64) -> Self {
+    fn from_step(step: &SteadyStep, before: u64) -> Self {
         let rows = (step.rows.max(1) as f64).log2() * ROWS_PER_OCTAVE;
         Self { before, rounds: step.rounds, shape: step.shape, batch: step.batch, rows: rows.round() as i32 }
     }
@@ -118,7 +118,7 @@ pub fn steadied(steps: &[SteadyStep]) -> Steadied {
         } else {
             // The step after a prefill waits for it, so it is of another kind than other rounds.
             let before = at.checked_sub(1).map_or(0, |before| steps[before].prompt_tokens);
-            kinds.entry(StepKind::of(step, before)).or_default().push(at)
+            kinds.entry(StepKind::from_step(step, before)).or_default().push(at)
         }
     }
     let mut expected: Vec<Option<f64>> = vec![None; steps.len()];

@@ -311,7 +311,7 @@ fn from_launch(row: &ServerRow, launch: &Launch) -> Option<String> {
             "num_speculative_tokens" => speculation?.num_speculative_tokens.map(|tokens| tokens.to_string()),
             "model" => launch.text(Key::ModelPath).map(|text| text.value.to_owned()),
             _ if row.flag.is_empty() => None,
-            _ => words(&launch.vllm_flag(&format!("--{}", row.flag))?.values),
+            _ => words(&launch.argument(row.flag)?.values),
         };
     }
     words(&launch.setting(row.key?)?.values)

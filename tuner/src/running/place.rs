@@ -6,7 +6,10 @@ use std::{
     fs,
 };
 
-use external::process_table::{all, with_descendants};
+use external::{
+    address::{host_and_port, is_this_host},
+    process_table::{all, with_descendants},
+};
 use serde_json::Value;
 
 use crate::{
@@ -18,27 +21,10 @@ use crate::{
 pub fn host_and_device(url: &str, answer: Option<&Value>) -> (String, Option<String>) {
     let (name, port) = host_and_port(url);
     let here = machine::host();
-    let is_here = is_local(&name) || name == here;
+    let is_here = is_this_host(&name) || name == here;
     let reported = answer.and_then(|answer| answer["device"]["name"].as_str().map(str::to_owned));
     let device = reported.or_else(|| if is_here { on_this_host(port) } else { None });
     (if is_here && !here.is_empty() { here } else { name }, device)
-}
-
-/// Host and port of a URL.
-fn host_and_port(url: &str) -> (String, u16) {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let default = if scheme == "https" { 443 } else { 80 };
-    // An IPv6 address has colons inside its brackets.
-    let split = authority.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']'));
-    match split.and_then(|(name, port)| Some((name, port.parse().ok()?))) {
-        Some((name, port)) => (name.to_owned(), port),
-        None => (authority.to_owned(), default),
-    }
-}
-
-fn is_local(name: &str) -> bool {
-    name == "localhost" || name.starts_with("127.") || name == "[::1]" || name == "0.0.0.0"
 }
 
 /// The GPUs of the process that listens on a port of this host; its processor if it has no GPU.
@@ -98,15 +84,6 @@ fn listening(table: &str, port: u16) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn urls_name_host_and_port() {
-        let check = |url: &str, host: &str, port: u16| assert_eq!(host_and_port(url), (host.to_owned(), port), "{url}");
-        check("http://127.0.0.1:30000", "127.0.0.1", 30000);
-        check("https://gpu-7.example.org/engine", "gpu-7.example.org", 443);
-        check("http://[::1]:8000", "[::1]", 8000);
-        check("http://[::1]", "[::1]", 80);
-    }
 
     #[test]
     fn the_gpus_of_a_process_are_found_by_its_number() {

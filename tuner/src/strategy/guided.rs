@@ -9,7 +9,7 @@ use schemas::sweep::{Metric, Search};
 use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
     prediction::guide::Prediction,
-    results::selection::{LoadRanking, Ranked, SpeculationVerdict},
+    results::selection::{INDIFFERENT, LoadRanking, Ranked, SpeculationVerdict},
     space::Candidate,
     trials::{
         configuration::{Configuration, TrialLoad},
@@ -20,8 +20,6 @@ use crate::{
 /// A candidate whose first repeat is slower than the best by more than this, in logarithms, is not
 /// repeated: on a machine that is fit for measuring, noise cannot explain it.
 const HOPELESS: f64 = 0.10;
-/// Negligible differences from the best, in logarithms.
-const INDIFFERENT: f64 = 0.01;
 /// Maximum number of extra repeats of contenders.
 const MORE_REPEATS: usize = 4;
 /// Maximum number of configurations with extra repeats: the best, two contenders, the best that

@@ -9,7 +9,7 @@ use schemas::sweep::{Search, Until};
 
 use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
-    results::selection::{LoadRanking, MOST_REPEATS, Ranked, SpeculationVerdict, Uncertainty},
+    results::selection::{INDIFFERENT, LoadRanking, MOST_REPEATS, Ranked, SpeculationVerdict, Uncertainty},
     space::Candidate,
     trials::{
         configuration::{Configuration, TrialLoad},
@@ -21,8 +21,6 @@ use crate::{
 /// speculation pays: the best so far. Their repeats also say how far repeats depend on each other,
 /// which then closes others.
 const MOST_AT_ONCE: usize = 4;
-/// A difference from the best below this is not worth more repeats, in logarithms.
-const INDIFFERENT: f64 = 0.01;
 
 /// Measures the further repeats. `ended` is why the plan ended.
 pub fn run(

@@ -57,7 +57,7 @@ impl AdaptiveFlags {
             return Ok(AdaptiveLaunch::default());
         }
         let version = self.engine_version.unwrap_or(NEWEST_SGLANG);
-        let of_version = AdaptiveSettings::of(version).context("--engine-version")?;
+        let of_version = AdaptiveSettings::in_version(version).context("--engine-version")?;
         let (settings, ignored) = match &self.speculative_adaptive_config {
             None => (of_version, Vec::new()),
             Some(path) => AdaptiveSettings::parse(&load_flags::read(path)?, version)

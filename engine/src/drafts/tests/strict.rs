@@ -12,7 +12,8 @@ const EAGLE3: &str = "models/tiny/eagle3";
 
 /// The draft with one more tensor.
 fn with(draft: &str, name: &str) -> Changed {
-    Changed::of(draft).with_tensors(|tensors| drop(tensors.insert(name.into(), (Dtype::F32, vec![1], vec![0; 4]))))
+    Changed::from_checkpoint(draft)
+        .with_tensors(|tensors| drop(tensors.insert(name.into(), (Dtype::F32, vec![1], vec![0; 4]))))
 }
 
 fn family(name: &str) -> String {
@@ -69,7 +70,7 @@ fn tensors_of_published_eagle_heads_without_a_meaning_are_skipped() {
             ],
         ),
     ] {
-        let plain = recurrent(TINY, &Changed::of(draft));
+        let plain = recurrent(TINY, &Changed::from_checkpoint(draft));
         assert!(plain.is_ok());
         for name in names {
             assert_eq!(recurrent(TINY, &with(draft, name)), plain, "{name}");
@@ -77,7 +78,7 @@ fn tensors_of_published_eagle_heads_without_a_meaning_are_skipped() {
     }
     // vLLM skips the projection of a head that reads the final state.
     let fields = json!({"eagle_config": {"use_aux_hidden_state": false}});
-    let head = recurrent(TINY, &Changed::of(EAGLE3).with(fields)).expect("a head");
+    let head = recurrent(TINY, &Changed::from_checkpoint(EAGLE3).with(fields)).expect("a head");
     assert_eq!(head.features, Features::Final);
 }
 
@@ -103,7 +104,7 @@ fn tensors_that_an_mtp_layer_does_not_read_are_refused() {
             check_refused(recurrent(&target, &changed), plain);
             check_refused(own(&changed), plain);
         }
-        let plain = recurrent(&target, &Changed::of(&target)).expect("an MTP layer");
+        let plain = recurrent(&target, &Changed::from_checkpoint(&target)).expect("an MTP layer");
         for more in ["embed_tokens.weight", "shared_head.head.weight"].map(|copy| format!("{prefix}.{copy}")) {
             let changed = with(&target, &more);
             assert_eq!(recurrent(&target, &changed).as_ref(), Ok(&plain), "{more}");
@@ -118,8 +119,9 @@ fn tensors_that_an_mtp_layer_does_not_read_are_refused() {
 #[test]
 fn settings_that_change_an_eagle_head_are_refused() {
     for draft in [EAGLE2, EAGLE3] {
-        let read = |name: &str, value: &Value| recurrent(TINY, &Changed::of(draft).with(json!({name: value})));
-        let plain = recurrent(TINY, &Changed::of(draft));
+        let read =
+            |name: &str, value: &Value| recurrent(TINY, &Changed::from_checkpoint(draft).with(json!({name: value})));
+        let plain = recurrent(TINY, &Changed::from_checkpoint(draft));
         for (name, value, neutral) in [
             ("logit_scale", json!(0.5), json!(1.0)),
             ("final_logit_softcapping", json!(30.0), json!(null)),
@@ -146,14 +148,14 @@ fn settings_that_change_an_eagle_head_are_refused() {
 
 #[test]
 fn settings_that_an_eagle_head_copies_from_its_target_are_ignored_with_a_warning() {
-    let plain = recurrent(TINY, &Changed::of(EAGLE3));
+    let plain = recurrent(TINY, &Changed::from_checkpoint(EAGLE3));
     for (name, value) in [
         ("swiglu_limit", json!(7.0)),
         ("attention_value_scale", json!(0.7)),
         ("attention_chunk_size", json!(8192)),
         ("shared_expert_intermediate_size", json!(512)),
     ] {
-        let read = || recurrent(TINY, &Changed::of(EAGLE3).with(json!({name: value})));
+        let read = || recurrent(TINY, &Changed::from_checkpoint(EAGLE3).with(json!({name: value})));
         let (found, warnings) = warned(read);
         assert_eq!(found, plain, "{name}");
         assert!(warnings.contains(&format!("{name} = {value}")), "{name}: {warnings}");
@@ -180,7 +182,7 @@ fn a_second_mtp_layer_is_not_dropped_silently() {
         check_refused(stated(&json!(null)), "2 MTP layers (judging by the tensors");
         check_refused(stated(&json!(2)), "in config.json), one per draft step");
         let (found, warnings) = warned(|| stated(&json!(1)));
-        assert_eq!(found, recurrent(target, &Changed::of(target)));
+        assert_eq!(found, recurrent(target, &Changed::from_checkpoint(target)));
         assert!(warnings.contains("the checkpoint has 2 MTP layers, but num_nextn_predict_layers is 1"), "{warnings}");
     }
 }
@@ -194,7 +196,7 @@ fn map(offsets: &[i64]) -> (Dtype, Vec<usize>, Vec<u8>) {
 fn a_map_of_all_tokens_is_applied() {
     let mut offsets = vec![0; 2048];
     let tokens = |offsets: Option<&[i64]>| {
-        let whole = Changed::of(EAGLE3).with(json!({"draft_vocab_size": 2048})).with_tensors(|tensors| {
+        let whole = Changed::from_checkpoint(EAGLE3).with(json!({"draft_vocab_size": 2048})).with_tensors(|tensors| {
             let (dtype, shape, bytes) = tensors.get_mut("lm_head.weight").expect("a head");
             *shape = vec![2048, 128];
             bytes.resize(2048 * 128 * if *dtype == Dtype::F32 { 4 } else { 2 }, 0);
@@ -221,7 +223,7 @@ fn a_map_of_all_tokens_is_applied() {
 #[test]
 fn maps_of_tokens_name_each_token_once_and_agree() {
     let with = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
-        let changed = Changed::of(EAGLE3);
+        let changed = Changed::from_checkpoint(EAGLE3);
         recurrent(TINY, &changed.with_tensors(|tensors| change(&mut tensors.get_mut(name).expect("a map").2)))
     };
     // The token of row 1 is that of row 0.
@@ -242,7 +244,7 @@ fn maps_of_tokens_name_each_token_once_and_agree() {
     };
     check_refused(with("t2d", &added), "t2d marks 1025 tokens, but d2t has 1024");
     // Values with which training code creates the map.
-    let plain = recurrent(TINY, &Changed::of(EAGLE3));
+    let plain = recurrent(TINY, &Changed::from_checkpoint(EAGLE3));
     for value in [0, 1] {
         assert_eq!(with("t2d", &|bytes| bytes.fill(value)), plain);
     }

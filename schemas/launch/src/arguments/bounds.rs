@@ -1,14 +1,7 @@
 //! Numbers beyond what a flag can mean: sizes of nothing, ports that do not exist, shares of more
 //! than the whole.
 
-use schemas::{
-    diagnostic::Severity,
-    engines::Engine,
-    finding::Finding,
-    flags::{self, Lookup},
-    keywords::Callee,
-    text::shortened,
-};
+use schemas::{diagnostic::Severity, engines::Engine, finding::Finding, keywords::Callee, text::shortened};
 
 use super::super::{Argument, problems};
 
@@ -90,21 +83,11 @@ pub(super) fn beyond(argument: &Argument, engine: Engine, callee: Option<Callee>
 }
 
 fn bounds_of(flag: &str, engine: Engine) -> Option<Bounds> {
-    let (prefix, table): (&str, &[(&str, Bounds)]) = match engine {
-        Engine::Vllm => ("--", &OF_VLLM),
-        Engine::Sglang => ("--", &OF_SGLANG),
-        Engine::Slime => ("--sglang-", &OF_SGLANG),
+    let table: &[(&str, Bounds)] = match engine {
+        Engine::Vllm => &OF_VLLM,
+        Engine::Sglang | Engine::Slime => &OF_SGLANG,
         Engine::Spectune => return None,
     };
-    let name = match flag {
-        "-tp" => "tensor-parallel-size".to_owned(),
-        "-pp" => "pipeline-parallel-size".to_owned(),
-        "-dp" => "data-parallel-size".to_owned(),
-        _ => flag.strip_prefix(prefix)?.replace('_', "-"),
-    };
-    let registered = if engine == Engine::Vllm { flags::vllm() } else { flags::sglang() };
-    let (Lookup::Exact(spelling) | Lookup::Abbreviation(spelling)) = registered.lookup(&name, None) else {
-        return None;
-    };
-    table.iter().find(|(own, _)| *own == spelling.canonical).map(|(_, bounds)| *bounds)
+    let name = engine.canonical_flag(flag)?;
+    table.iter().find(|(own, _)| *own == name).map(|(_, bounds)| *bounds)
 }

@@ -5,7 +5,7 @@ use schemas::{
     diagnostic::Severity,
     engines::Engine,
     finding::Finding,
-    flags::{self, JsonForm, Lookup, ValueKind},
+    flags::{JsonForm, Lookup, ValueKind},
     text::{Located, Source},
     version::EngineVersion,
 };
@@ -13,7 +13,6 @@ use serde_json::Value as Json;
 
 use crate::{
     Argument, Value,
-    by_name::vllm_long_name,
     context::TextContext,
     json_text::{GivenJson, place_of_error, shown},
     placeholder::{is_cut, may_replace_number},
@@ -50,16 +49,11 @@ pub(crate) fn bad_json(
 /// The JSON that a flag takes, and whether every version with the flag takes it; `None` for other
 /// flags.
 fn form_of(flag: &str, engine: Engine, version: Option<EngineVersion>) -> Option<(JsonForm, bool)> {
-    let (prefix, registered) = match engine {
-        Engine::Vllm => ("--", flags::vllm()),
-        Engine::Sglang => ("--", flags::sglang()),
-        Engine::Slime => ("--sglang-", flags::sglang()),
-        Engine::Spectune => return None,
-    };
-    let name = match vllm_long_name(flag).filter(|_| engine == Engine::Vllm) {
-        Some(long) => long.to_owned(),
-        None => flag.strip_prefix(prefix).filter(|name| !name.contains('.'))?.replace('_', "-"),
-    };
+    if engine == Engine::Spectune {
+        return None;
+    }
+    let registered = engine.registered();
+    let name = engine.flag_name(flag)?;
     let (Lookup::Exact(spelling) | Lookup::Abbreviation(spelling)) = registered.lookup(&name, version) else {
         return None;
     };

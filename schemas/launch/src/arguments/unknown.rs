@@ -150,7 +150,7 @@ fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Finding 
     finding.depends.unknown_name = meant.is_none();
     match meant {
         Some(known) => {
-            let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
+            let prefix = engine.flag_prefix();
             let meant = format!("{prefix}{known}");
             finding.help = Some(format!("write `{meant}`"));
             let edits = vec![Edit { span: argument.flag.span, replacement: meant }];
@@ -160,7 +160,7 @@ fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Finding 
         None if engine != Engine::Spectune => {
             let name = own_name(&argument.flag.value, engine).unwrap_or_default();
             if let Some((_, own)) = OF_VLLM.iter().find(|(other, _)| *other == name) {
-                let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
+                let prefix = engine.flag_prefix();
                 finding.help = Some(format!("that is vLLM's name; sglang has `{prefix}{own}`"));
             }
             return finding.doubt(Doubt::OtherRelease);

@@ -243,12 +243,12 @@ fn refuse(given: &Given<'_>, names: &[&str]) -> Result<(), Undecided> {
 }
 
 fn is_given(given: &Given<'_>, name: &str) -> bool {
-    given.launch.sglang_argument(name).is_some()
+    given.launch.argument(name).is_some()
 }
 
 /// The value of a flag; `None` if it is not given.
 fn text<'a>(given: &Given<'a>, name: &str) -> Result<Option<&'a str>, Undecided> {
-    let Some(argument) = given.launch.sglang_argument(name) else { return Ok(None) };
+    let Some(argument) = given.launch.argument(name) else { return Ok(None) };
     let value = argument.known().filter(|_| !argument.in_branch);
     value.map(Some).ok_or_else(|| format!("the value of `--{name}`"))
 }

@@ -90,7 +90,7 @@ fn tokens(given: &Given<'_>, config: &VllmSpeculation) -> Option<Decided<usize>>
 }
 
 fn max_num_seqs(given: &Given<'_>) -> Option<Decided<usize>> {
-    let flag = given.launch.vllm_flag("--max-num-seqs")?;
+    let flag = given.launch.argument("max-num-seqs")?;
     let value = flag.values.first()?.value.known()?.parse().ok()?;
     Some(Decided { value, origin: Origin::Written(flag.span) })
 }

@@ -1,6 +1,6 @@
 //! vLLM's two model runners, and what each of them lacks (`config/vllm.py` of 0.20.2 to 0.33.0).
 
-use schemas::{flags::Key, text::Span, version::EngineVersion};
+use schemas::{engines::Engine, flags::Key, text::Span, version::EngineVersion};
 use serde_json::Value as Json;
 
 use super::{
@@ -111,7 +111,7 @@ impl Launch {
 
     /// The last argument of one of these names, unless a branch adds it.
     fn on(&self, names: &[&str]) -> Option<&Argument> {
-        let is_own = |argument: &&Argument| names.iter().any(|name| argument.is_vllm(name));
+        let is_own = |argument: &&Argument| names.iter().any(|name| argument.is_flag(Engine::Vllm, name));
         self.arguments.iter().rfind(is_own).filter(|argument| !argument.in_branch)
     }
 

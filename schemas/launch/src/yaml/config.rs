@@ -1,10 +1,7 @@
 //! Mappings whose keys are flags: SGLang's and vLLM's `--config`, and the overrides of slime's
 //! `--sglang-config`.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    sync::Arc,
-};
+use std::collections::HashSet;
 
 use saphyr_parser::ScalarStyle;
 use schemas::{
@@ -21,10 +18,9 @@ use super::{
     remap::{line_end, line_start},
 };
 use crate::{
-    Argument, Insertion, Launch, Launcher, Options, Setting, Syntax, Value,
+    Argument, Insertion, Launch, Options, Setting, Syntax, Value,
     arguments::{flag_names, json_values::bad_json, unknown},
     context::{TextContext, TextForm},
-    forks::Forks,
     problems, vllm,
     writing::{Writing, WritingForm},
 };
@@ -181,33 +177,7 @@ impl<'a> ConfigReader<'a> {
         let underscores = entries.iter().any(|entry| entry.key.text.contains('_'))
             || (syntax == Syntax::YamlOverrides && !entries.iter().any(|entry| entry.key.text.contains('-')));
         let writing = Writing { form: WritingForm::Config { underscores, brackets: true }, between: ", ".into() };
-        let mut launch = Launch {
-            engine,
-            launcher: Launcher::Own,
-            syntax,
-            span: anchor,
-            anchor,
-            program: Vec::new(),
-            settings: BTreeMap::new(),
-            arguments: Vec::new(),
-            is_part: false,
-            perhaps: BTreeSet::new(),
-            environment: Arc::default(),
-            environment_is_open: false,
-            engine_version: None,
-            version_is_inferred: false,
-            dated: None,
-            version_of_day: None,
-            image: None,
-            is_changed: false,
-            is_shown: false,
-            is_untaken: false,
-            is_templated: false,
-            callee: None,
-            config_is_call: false,
-            forks: Forks::default(),
-            insertion: self.insertion(map, &entries, writing),
-        };
+        let mut launch = Launch::empty(engine, syntax, anchor, self.insertion(map, &entries, writing));
         for entry in &entries {
             launch.span = launch.span.join(entry.key.span.join(entry.place));
             self.add(entry, &mut launch);

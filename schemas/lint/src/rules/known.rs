@@ -15,7 +15,6 @@ use schemas::{
         Engine,
         releases::{Day, published},
     },
-    flags::{self, Lookup},
     text::Span,
     version::EngineVersion,
 };
@@ -491,22 +490,14 @@ impl GivenFlags {
     }
 
     fn is_flag(&self, context: &Context<'_>, argument: &Argument) -> bool {
-        if context.launch.engine == Engine::Vllm {
-            return argument.is_vllm(&self.flag);
-        }
-        let written = argument.flag.value.as_str();
-        let name = written.strip_prefix("--sglang-").or_else(|| written.strip_prefix("--")).unwrap_or_default();
-        match flags::lookup(name, None) {
-            Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => {
-                spelling.canonical == self.flag || spelling.name == self.flag
-            }
-            Lookup::Ambiguous(_) | Lookup::Unknown => false,
-        }
+        argument.is_flag(context.launch.engine, &self.flag)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use schemas::flags;
+
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@ use schemas::{
     algorithm::Algorithm,
     diagnostic::Edit,
     engines::{Engine, newest_known},
-    flags::{self, Key, Lookup},
+    flags::Key,
     gpu::{Architecture, architecture_of},
     model::{DraftKind, ModelConfig, ModelFacts},
     text::{Located, Span},
@@ -194,15 +194,9 @@ impl<'a> Context<'a> {
         prompts.checked_mul(count("--n-samples-per-prompt")?)
     }
 
-    /// The last argument of an SGLang flag without its own key.
-    pub(super) fn argument(&self, canonical: &str) -> Option<&'a Argument> {
-        let prefix = if self.launch.engine == Engine::Slime { "--sglang-" } else { "--" };
-        let is_own = |argument: &&Argument| {
-            let name = argument.flag.value.strip_prefix(prefix);
-            let found = name.map(|name| flags::lookup(name, None));
-            matches!(found, Some(Lookup::Exact(one) | Lookup::Abbreviation(one)) if one.canonical == canonical)
-        };
-        self.launch.arguments.iter().rfind(is_own)
+    /// The last argument of a flag without its own key.
+    pub(super) fn argument(&self, name: &str) -> Option<&'a Argument> {
+        self.launch.argument(name)
     }
 
     /// The span of a key, or else of the launch.

@@ -208,16 +208,16 @@ mod tests {
     use super::*;
     use crate::report::{ReportOptions, report};
 
-    fn of(code: &str) -> &'static RuleNeeds {
+    fn for_code(code: &str) -> &'static RuleNeeds {
         let at = RULES.iter().position(|rule| rule.code == code).expect("a rule");
         &needs()[at]
     }
 
     #[test]
     fn the_examples_say_what_a_rule_needs() {
-        assert_eq!(of("SD142").facts, [NeededFact::TargetConfig, NeededFact::DraftConfig]);
-        assert_eq!(of("SD142").algorithms, ["DFLASH"]);
-        assert!(of("SD021").facts.is_empty());
+        assert_eq!(for_code("SD142").facts, [NeededFact::TargetConfig, NeededFact::DraftConfig]);
+        assert_eq!(for_code("SD142").algorithms, ["DFLASH"]);
+        assert!(for_code("SD021").facts.is_empty());
         assert!(RULES.iter().zip(needs()).filter(|(_, needs)| !needs.facts.is_empty()).count() > 30);
     }
 

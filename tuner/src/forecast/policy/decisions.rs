@@ -51,7 +51,7 @@ impl SglangCase {
         let version: EngineVersion = self.version.parse().expect("a version");
         let settings = match &self.file {
             Some(file) => AdaptiveSettings::parse(&file.to_string(), version).map_err(|error| error.to_string())?.0,
-            None => AdaptiveSettings::of(version).map_err(|error| error.to_string())?,
+            None => AdaptiveSettings::in_version(version).map_err(|error| error.to_string())?,
         };
         let start = self.steps.unwrap_or_else(|| settings.default_start());
         Ok((Adaptive::new(settings.launched(start)?, start).expect("slots"), start))

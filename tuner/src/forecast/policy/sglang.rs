@@ -107,7 +107,7 @@ impl AdaptiveRule {
     ///
     /// # Errors
     /// If the version has none.
-    pub fn of(version: EngineVersion) -> Result<Self, NoTable> {
+    pub fn in_version(version: EngineVersion) -> Result<Self, NoTable> {
         let known = RULES.iter().rev().find(|rule| rule.since <= version).copied();
         known.ok_or(NoTable::SglangNotAdaptive(version))
     }
@@ -161,12 +161,12 @@ pub struct AdaptiveSettings {
 impl Default for AdaptiveSettings {
     /// Those of the newest known version without a file.
     fn default() -> Self {
-        Self::of_rule(RULES[RULES.len() - 1])
+        Self::from_rule(RULES[RULES.len() - 1])
     }
 }
 
 impl AdaptiveSettings {
-    fn of_rule(rule: AdaptiveRule) -> Self {
+    fn from_rule(rule: AdaptiveRule) -> Self {
         let slot = |(batch, candidates, down): &(usize, &[usize], f64)| {
             let moves = AdaptiveMoves { down_hysteresis: Some(*down), ..AdaptiveMoves::default() };
             AdaptiveSlotSettings::new(*batch, candidates.to_vec(), &moves)
@@ -178,8 +178,8 @@ impl AdaptiveSettings {
     ///
     /// # Errors
     /// If the version does not adapt.
-    pub fn of(version: EngineVersion) -> Result<Self, NoTable> {
-        AdaptiveRule::of(version).map(Self::of_rule)
+    pub fn in_version(version: EngineVersion) -> Result<Self, NoTable> {
+        AdaptiveRule::in_version(version).map(Self::from_rule)
     }
 
     /// The settings of a version with a file, and the keys of it that SGLang ignores.
@@ -187,7 +187,7 @@ impl AdaptiveSettings {
     /// # Errors
     /// If the version refuses the file or does not adapt.
     pub fn parse(text: &str, version: EngineVersion) -> Result<(Self, Vec<IgnoredKey>), AdaptiveError> {
-        let rule = AdaptiveRule::of(version)?;
+        let rule = AdaptiveRule::in_version(version)?;
         let file = adaptive::parse(text, version)?;
         let slot = |AdaptiveFileSlot { batch, candidate_steps, moves }| {
             // Only a file with one list may leave it out.
@@ -449,13 +449,13 @@ mod tests {
 
     #[test]
     fn versions_have_their_rules_and_refuse_what_they_refuse() {
-        let of = |text: &str| AdaptiveRule::of(text.parse().expect("a version"));
+        let of = |text: &str| AdaptiveRule::in_version(text.parse().expect("a version"));
         assert_eq!(of("0.5.12.post1"), Ok(RULES[1]));
         assert_eq!(of("0.5.19"), Ok(RULES[3]));
         assert_eq!(of("0.6.0"), Ok(RULES[4]));
         assert!(of("0.5.10").expect_err("too old").to_string().contains("0.5.11 is the first version"));
         let launched = |text: &str, start| {
-            AdaptiveSettings::of(text.parse().expect("a version")).expect("it adapts").launched(start)
+            AdaptiveSettings::in_version(text.parse().expect("a version")).expect("it adapts").launched(start)
         };
         assert!(launched("0.5.13", 5).expect_err("no candidate").contains("none of the candidate steps [1, 3, 7]"));
         assert_eq!(launched("0.5.12", 5).expect("it is added").candidates(), [1, 3, 5, 7]);

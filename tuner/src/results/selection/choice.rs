@@ -6,8 +6,9 @@ use super::{
 };
 use crate::trials::record::CandidateRole;
 
-/// Negligible differences (one percent), in logarithms.
-const INDIFFERENT: f64 = 0.01;
+/// Negligible differences (one percent), in logarithms: of two configurations that differ by less
+/// the simpler one is taken, and neither is worth more repeats.
+pub const INDIFFERENT: f64 = 0.01;
 /// The smallest gain worth finding, in logarithms: if it is excluded, there is a tie with no
 /// speculation.
 pub const WORTHWHILE: f64 = 0.05;

@@ -194,18 +194,15 @@ fn resolved(launch: &Launch, target: Option<&ModelFacts>, draft: Option<&ModelFa
 fn parallelism(launch: &Launch, resolved: Option<&Resolved>) -> (usize, usize) {
     let tensor = match resolved {
         Some(resolved) => resolved.tp_size.as_ref().map_or(1, |size| size.value),
-        None => ranks(launch, Key::TpSize, ["--tensor-parallel-size", "-tp"]),
+        None => ranks(launch, Key::TpSize, "tensor-parallel-size"),
     };
-    (tensor, ranks(launch, Key::PpSize, ["--pipeline-parallel-size", "-pp"]))
+    (tensor, ranks(launch, Key::PpSize, "pipeline-parallel-size"))
 }
 
 /// A degree of parallelism, which is 1 if it is not given. vLLM has other names for it.
-fn ranks(launch: &Launch, key: Key, of_vllm: [&str; 2]) -> usize {
+fn ranks(launch: &Launch, key: Key, of_vllm: &str) -> usize {
     let stated = match launch.engine {
-        Engine::Vllm => {
-            let argument = of_vllm.into_iter().find_map(|name| launch.vllm_flag(name));
-            argument.and_then(|argument| argument.values.first()?.value.known()?.parse().ok())
-        }
+        Engine::Vllm => launch.argument(of_vllm).and_then(|argument| argument.known()?.parse().ok()),
         Engine::Sglang | Engine::Slime | Engine::Spectune => launch.count(key).map(|count| count.value),
     };
     stated.unwrap_or(1).max(1)

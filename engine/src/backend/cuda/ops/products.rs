@@ -111,7 +111,7 @@ impl Machine {
             scales: scales[at],
             fixed: quantisers[at].fixed.as_ref().map(Buffer::slice),
             layout: quantisers[at].layout,
-            form: RowForm::of(self.device().properties()),
+            form: RowForm::for_device(self.device().properties()),
         };
         ExpertProducts { quantised: apart(&work.quantised, bytes[0]), to: [to(0), to(1)], is_ready }
     }
@@ -123,7 +123,7 @@ impl Machine {
             scales: work.row_scales.slice(),
             fixed: fixed.as_ref().map(Buffer::slice),
             layout: *layout,
-            form: RowForm::of(self.device().properties()),
+            form: RowForm::for_device(self.device().properties()),
         }
     }
 }

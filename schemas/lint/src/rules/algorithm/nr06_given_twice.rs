@@ -58,7 +58,7 @@
 //!
 //! sglang issue #8126; vLLM `utils/argparse_utils.py`; Python's argparse.
 
-use launch::{Argument, vllm_long_name};
+use launch::Argument;
 use schemas::{
     diagnostic::Severity,
     engines::Engine,
@@ -132,9 +132,7 @@ fn from_sglang(argument: &Argument, engine: Engine) -> Option<FlagIdentity> {
     if let Some(key) = argument.key {
         return Some(FlagIdentity::Known(key));
     }
-    let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
-    let name = argument.flag.value.strip_prefix(prefix).filter(|name| !name.starts_with('-'))?;
-    match flags::lookup(name, None) {
+    match flags::lookup(&engine.flag_name(&argument.flag.value)?, None) {
         // An abbreviation of an unknown flag may stand for several; another rule reports that.
         Lookup::Exact(one) if engine != Engine::Spectune => Some(FlagIdentity::Named(one.canonical, String::new())),
         _ => None,
@@ -142,18 +140,16 @@ fn from_sglang(argument: &Argument, engine: Engine) -> Option<FlagIdentity> {
 }
 
 fn from_vllm(argument: &Argument) -> Option<FlagIdentity> {
-    let flag = argument.flag.value.as_str();
-    let written = vllm_long_name(flag).or_else(|| flag.strip_prefix("--").filter(|name| !name.starts_with('-')))?;
+    let written = Engine::Vllm.flag_name(&argument.flag.value)?;
     // vLLM writes a key of a JSON object as `--flag.key`; different keys do not replace one
     // another.
-    let (flag, key) = written.split_once('.').map_or((written, ""), |(flag, key)| (flag, key));
-    let flag = flag.replace('_', "-");
+    let (flag, key) = written.split_once('.').unwrap_or((&written, ""));
     // With `+`, and in a list, the value is added to the others.
     let is_list = !key.is_empty() && argument.values.iter().any(|word| word.value.written().starts_with('['));
-    if key.ends_with('+') || is_list || ADDING.contains(&flag.as_str()) {
+    if key.ends_with('+') || is_list || ADDING.contains(&flag) {
         return None;
     }
-    match flags::vllm().lookup(&flag, None) {
+    match flags::vllm().lookup(flag, None) {
         Lookup::Exact(one) | Lookup::Abbreviation(one) => Some(FlagIdentity::Named(one.canonical, key.to_owned())),
         Lookup::Ambiguous(_) | Lookup::Unknown => None,
     }

@@ -53,7 +53,7 @@ use launch::{Argument, Syntax};
 use schemas::{
     diagnostic::Severity,
     engines::Engine,
-    flags::{self, Arity, Key, Lookup},
+    flags::{self, Arity, Key},
 };
 
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
@@ -129,11 +129,5 @@ fn takes_value(name: &str) -> bool {
 
 /// The canonical name of a flag of speculation.
 fn name(context: &Context<'_>, argument: &Argument) -> Option<&'static str> {
-    let prefix = if context.launch.engine == Engine::Slime { "--sglang-" } else { "--" };
-    match flags::lookup(argument.flag.value.strip_prefix(prefix)?, None) {
-        Lookup::Exact(one) | Lookup::Abbreviation(one) => {
-            Some(one.canonical).filter(|name| name.starts_with("speculative-"))
-        }
-        Lookup::Ambiguous(_) | Lookup::Unknown => None,
-    }
+    context.launch.engine.canonical_flag(&argument.flag.value).filter(|name| name.starts_with("speculative-"))
 }

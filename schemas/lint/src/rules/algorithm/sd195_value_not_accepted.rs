@@ -75,8 +75,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 
 fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let slime = context.launch.engine == Engine::Slime;
-    let prefix = if slime { "--sglang-" } else { "--" };
-    let name = argument.flag.value.strip_prefix(prefix).filter(|name| !name.starts_with('-'))?;
+    let name: &str = &context.launch.engine.flag_name(&argument.flag.value)?;
     let is_other = argument.key == Some(Key::SpeculativeAlgorithm)
         || (slime && SLIMES_OWN.iter().any(|own| name.starts_with(own)));
     if is_other || argument.is_positional() {

@@ -84,11 +84,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let given = context.launch.count(Key::ContextLength)?;
     let (target, config) = (context.target?, context.target_config()?);
     let own = longest(config).filter(|own| *own < given.value)?;
-    let is_given = |name: &str| match context.launch.engine {
-        Engine::Vllm => context.launch.vllm_flag(&format!("--{name}")).is_some(),
-        _ => context.argument(name).is_some(),
-    };
-    let may_differ = OVERRIDES.into_iter().any(is_given);
+    let may_differ = OVERRIDES.into_iter().any(|name| context.launch.argument(name).is_some());
     if may_differ || !context.launch.is_complete() || !context.launch.lacks_variable(variable) {
         return None;
     }

@@ -92,9 +92,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 }
 
 fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
-    let prefix = if context.launch.engine == Engine::Slime { "--sglang-" } else { "--" };
     let written = argument.flag.value.as_str();
-    let name = written.strip_prefix(prefix).filter(|name| !name.starts_with('-'))?;
+    let name: &str = &context.launch.engine.flag_name(written)?;
     if context.launch.engine == Engine::Slime && SLIMES_OWN.iter().any(|own| name.starts_with(own)) {
         return None;
     }
@@ -103,7 +102,8 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let finding = match flags::lookup(name, Some(version)) {
         Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => going(context, argument, spelling, now)?,
         Lookup::Ambiguous(candidates) => {
-            let names: Vec<String> = candidates.iter().map(|one| format!("{prefix}{}", one.name)).collect();
+            let names: Vec<String> =
+                candidates.iter().map(|one| format!("{}{}", context.launch.engine.flag_prefix(), one.name)).collect();
             Finding::new(argument.flag.span, format!("`{written}` is ambiguous in sglang {version}"), "ambiguous")
                 .by_abbreviation()
                 .sglang_says(format!("error: ambiguous option: {written} could match {}", names.join(", ")))
@@ -128,7 +128,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let finding = finding.by_version().by_engine();
     Some(match now {
         Some(now) => {
-            let now = context.launch.as_written(&format!("{prefix}{now}"));
+            let now = context.launch.as_written(&format!("{}{now}", context.launch.engine.flag_prefix()));
             // With a guessed version, the new name may be the one that the engine does not have.
             let safety = if context.resolved.version_given { Safety::Safe } else { Safety::Unsafe };
             // Where one span is the flag and its value, replacing the flag would lose the value.

@@ -1,8 +1,7 @@
 //! The names of a launch's target: from its path, and other hints at the family if the path has
 //! none.
 
-use launch::Argument;
-use schemas::{engines::Engine, flags::Key};
+use schemas::flags::Key;
 
 use super::Context;
 
@@ -63,20 +62,13 @@ fn respelled(name: &str) -> String {
 /// The family's names implied by parsers, and the names that clients use, in lower case.
 pub(super) fn hints(context: &Context<'_>) -> Vec<String> {
     let values = |flag: &'static str| {
-        let own =
-            context.launch.arguments.iter().filter(move |argument| is_flag(context.launch.engine, argument, flag));
+        let own = context.launch.arguments.iter().filter(move |argument| argument.is_flag(context.launch.engine, flag));
         own.flat_map(|argument| &argument.values).filter_map(|value| value.value.known())
     };
     let parsers = values("tool-call-parser").chain(values("reasoning-parser"));
     let of_parsers = parsers.filter_map(|parser| PARSERS.iter().find(|(own, _)| *own == parser));
     let served = values("served-model-name").map(respelled);
     served.chain(of_parsers.map(|(_, family)| (*family).to_owned())).collect()
-}
-
-fn is_flag(engine: Engine, argument: &Argument, flag: &str) -> bool {
-    let written = argument.flag.value.as_str();
-    let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
-    written.strip_prefix(prefix).is_some_and(|name| name.replace('_', "-") == flag)
 }
 
 #[cfg(test)]

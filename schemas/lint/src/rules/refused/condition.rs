@@ -185,8 +185,5 @@ pub(super) fn is_absent(context: &Context<'_>, flag: &str) -> bool {
 }
 
 fn is_flag(context: &Context<'_>, argument: &Argument, flag: &str) -> bool {
-    if context.launch.engine == Engine::Vllm {
-        return argument.is_vllm(flag);
-    }
-    argument.is_sglang(context.launch.engine, flag)
+    argument.is_flag(context.launch.engine, flag)
 }

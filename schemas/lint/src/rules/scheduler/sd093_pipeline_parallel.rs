@@ -166,7 +166,7 @@ fn refused_on_one_engine(context: &Context<'_>) -> Option<PipelineRefusal> {
     } else {
         "SGLANG_ENABLE_PP_SPEC is not compatible with --enable-dp-attention"
     };
-    let size = launch.sglang_argument("attn-dp-size");
+    let size = launch.argument("attn-dp-size");
     let is_several = |word: &str| word.parse::<usize>().is_ok_and(|size| size > 1);
     let size = size.filter(|size| size.known().is_some_and(is_several));
     let attention_span = size.map(|size| size.span).or_else(|| context.span(Key::EnableDpAttention));

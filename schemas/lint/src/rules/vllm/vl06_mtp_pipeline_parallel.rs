@@ -85,7 +85,7 @@ const ALL: EngineVersion = EngineVersion::new(0, 30, 0);
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     let (version, is_stated) = (context.version(), context.resolved.version_given);
-    let stages = ["--pipeline-parallel-size", "-pp"].iter().find_map(|name| context.launch.vllm_flag(name))?;
+    let stages = context.launch.argument("pipeline-parallel-size")?;
     let count: usize = stages.values.first()?.value.known()?.parse().ok()?;
     if count < 2 {
         return None;

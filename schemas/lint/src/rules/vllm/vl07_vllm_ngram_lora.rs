@@ -54,7 +54,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let config = context.launch.vllm_speculation()?;
-    let lora = context.launch.vllm_flag("--enable-lora")?;
+    let lora = context.launch.argument("enable-lora")?;
     (config.method.as_deref() == Some("ngram")).then(|| {
         Finding::new(lora.span, "LoRA and ngram speculation fail together when several requests run", "not with ngram")
             .related(Some(config.span), "here")

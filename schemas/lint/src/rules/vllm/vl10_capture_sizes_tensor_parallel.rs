@@ -103,8 +103,8 @@ fn splits_sequences(context: &Context<'_>) -> bool {
         let json: String = json.split_whitespace().collect();
         ["\"enable_sp\":true", "\"enable_sequence_parallelism\":true"].iter().any(|part| json.contains(part))
     };
-    let config = ["--compilation-config", "-cc"].iter().find_map(|name| launch.vllm_flag(name));
+    let config = launch.argument("compilation-config");
     let stated = config.and_then(|flag| flag.values.first()?.value.known()).is_some_and(is_on);
     let of_ascend = launch.variable("VLLM_ASCEND_ENABLE_FLASHCOMM1").is_some_and(|value| value.value == "1");
-    (stated || of_ascend) && launch.vllm_flag("--enforce-eager").is_none()
+    (stated || of_ascend) && launch.argument("enforce-eager").is_none()
 }

@@ -49,17 +49,17 @@ pub(in crate::rules) const RULE: Definition = Definition {
 };
 
 const FLAGS: [(&str, &str); 3] =
-    [("--spec-method", "method"), ("--spec-model", "model"), ("--spec-tokens", "num_speculative_tokens")];
+    [("spec-method", "method"), ("spec-model", "model"), ("spec-tokens", "num_speculative_tokens")];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     FLAGS.iter().find_map(|(flag, key)| {
-        let own = context.launch.vllm_flag(flag).filter(|own| !own.in_branch)?;
+        let own = context.launch.argument(flag).filter(|own| !own.in_branch)?;
         let other = context.launch.vllm_key_in_config(key)?;
-        let message = format!("vllm takes either `{flag}` or `{key}` of `--speculative-config`, and both are given");
+        let message = format!("vllm takes either `--{flag}` or `{key}` of `--speculative-config`, and both are given");
         Some(
             Finding::new(own.span, message, "given twice")
                 .related(Some(other), "here as well")
-                .help(format!("take `{flag}` or `{key}` out")),
+                .help(format!("take `--{flag}` or `{key}` out")),
         )
     })
 }

@@ -90,7 +90,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let method = config.method.as_deref().filter(|method| *method == "mtp" || method.ends_with("_mtp"))?;
     let target = context.target_config()?;
     let class = target.architecture()?;
-    if config.gives("model") || context.launch.vllm_flag("--model-impl").is_some() {
+    if config.gives("model") || context.launch.argument("model-impl").is_some() {
         return None;
     }
     let counted = target.num_nextn_predict_layers.or(target.mtp_num_hidden_layers);

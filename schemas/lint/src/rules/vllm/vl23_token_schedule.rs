@@ -168,7 +168,7 @@ fn cut(schedule: &Json, most: i64) -> Option<ScheduleError> {
 
 /// Settings that turn a schedule off.
 fn not_followed(context: &Context<'_>) -> Option<ScheduleError> {
-    let ranks = ["--data-parallel-size", "-dp"].iter().find_map(|name| context.launch.vllm_flag(name))?;
+    let ranks = context.launch.argument("data-parallel-size")?;
     let ranks: usize = ranks.values.first()?.value.known()?.parse().ok()?;
     (ranks > 1).then(|| ScheduleError {
         message: format!("under data parallelism over {ranks} ranks the schedule is not followed"),

@@ -75,7 +75,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     // The wrapped classes of Transformers return them.
-    let may_be_wrapped = context.launch.vllm_flag("--model-impl").is_some() || !context.launch.is_complete();
+    let may_be_wrapped = context.launch.argument("model-impl").is_some() || !context.launch.is_complete();
     let message =
         format!("{method} cannot run on {architecture} in vllm {}: the class hands out no states", context.version());
     let finding = Finding::new(config.span, message, "not with this target")

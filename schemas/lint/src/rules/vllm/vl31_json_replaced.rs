@@ -88,7 +88,7 @@ fn replaced(context: &Context<'_>, whole: &Argument) -> Option<Finding> {
 /// neither method nor model.
 fn lacks_draft(context: &Context<'_>, keys: &[&Argument]) -> bool {
     let gives = |name: &str| keys.iter().any(|argument| key(argument).is_some_and(|key| key.replace('-', "_") == name));
-    let apart = ["--spec-method", "--spec-model"].iter().any(|flag| context.launch.vllm_flag(flag).is_some());
+    let apart = ["spec-method", "spec-model"].iter().any(|flag| context.launch.argument(flag).is_some());
     gives("num_speculative_tokens") && !gives("method") && !gives("model") && !apart && context.launch.is_complete()
 }
 

@@ -81,10 +81,10 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 /// A name for the model, whose own place is not before all flags.
 fn name_without_model(context: &Context<'_>) -> Option<Finding> {
     let launch = context.launch;
-    let name = launch.vllm_flag("--served-model-name")?;
+    let name = launch.argument("served-model-name")?;
     let is_serve = launch.program.last().and_then(|word| word.value.known()) == Some("serve");
     let is_before = |argument: &Argument| argument.is_positional();
-    let by_flag = launch.vllm_flag("--model").is_some() || launch.has(Key::Config);
+    let by_flag = launch.argument("model").is_some() || launch.has(Key::Config);
     let is_complete = launch.syntax == Syntax::CommandLine && launch.callee.is_none() && launch.is_complete();
     if context.version() < MODEL_FIRST || !is_serve || by_flag || !is_complete || is_before(launch.arguments.first()?) {
         return None;

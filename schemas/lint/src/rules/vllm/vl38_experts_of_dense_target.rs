@@ -72,11 +72,10 @@ const DENSE: [&str; 14] = [
 ];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let names = ["--enable-expert-parallel", "-ep"];
-    let flag = names.iter().find_map(|name| context.launch.vllm_flag(name)).filter(|flag| !flag.in_branch)?;
+    let flag = context.launch.argument("enable-expert-parallel").filter(|flag| !flag.in_branch)?;
     let config = context.target_config()?;
     let class = config.architecture().filter(|class| DENSE.contains(class))?;
-    let is_off = context.launch.vllm_flag("--no-enable-expert-parallel").is_some() || !flag.values.is_empty();
+    let is_off = context.launch.argument("no-enable-expert-parallel").is_some() || !flag.values.is_empty();
     if config.routed_experts().is_some_and(|experts| experts > 0) || is_off {
         return None;
     }

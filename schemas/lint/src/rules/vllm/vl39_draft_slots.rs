@@ -85,7 +85,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     let tokens = config.num_speculative_tokens.filter(|tokens| (1..10_000).contains(tokens))?;
     let (batch, requests) = (number(context, "--max-num-batched-tokens"), number(context, "--max-num-seqs"));
-    let with_adapters = context.launch.vllm_flag("--enable-lora").is_some_and(|flag| !flag.in_branch);
+    let with_adapters = context.launch.argument("enable-lora").is_some_and(|flag| !flag.in_branch);
     if let (true, SizeFlag::Given(batch), SizeFlag::Given(requests)) = (with_adapters, &batch, &requests) {
         let verified = requests.value.saturating_mul(tokens + 1);
         if context.version() >= ADAPTERS && batch.value < verified {

@@ -63,7 +63,7 @@ const TAKEN: [(&str, &[&str]); 4] = [
 ];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let flag = context.launch.vllm_flag("--quantization").or_else(|| context.launch.vllm_flag("-q"))?;
+    let flag = context.launch.argument("quantization")?;
     let given = flag.values.first()?.value.known()?;
     let stated = context.target_config()?.quantization_method()?.to_ascii_lowercase();
     let (_, taken) = TAKEN.iter().find(|(method, _)| *method == stated)?;

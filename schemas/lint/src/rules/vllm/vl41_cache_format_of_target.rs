@@ -65,7 +65,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 const CHECKED: EngineVersion = EngineVersion::new(0, 21, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let flag = context.launch.vllm_flag("--kv-cache-dtype").filter(|flag| !flag.in_branch)?;
+    let flag = context.launch.argument("kv-cache-dtype").filter(|flag| !flag.in_branch)?;
     let format = flag.values.first()?.value.known()?;
     let config = context.target_config()?;
     let finding = match format {

@@ -59,7 +59,7 @@ const FULL: EngineVersion = EngineVersion::new(0, 11, 0);
 fn check(context: &Context<'_>) -> Option<Finding> {
     let launch = context.launch;
     let config = launch.vllm_speculation()?;
-    let backend = launch.vllm_flag("--attention-backend").filter(|flag| !flag.in_branch)?;
+    let backend = launch.argument("attention-backend").filter(|flag| !flag.in_branch)?;
     let name = backend.values.first()?.value.known()?;
     let architecture = context.architecture()?;
     let is_affected = (FULL..first_without(architecture)?).contains(&context.version());
@@ -93,6 +93,7 @@ fn first_without(architecture: Architecture) -> Option<EngineVersion> {
 
 /// Whether graphs are off, or their kind is set.
 fn has_other_graphs(context: &Context<'_>) -> bool {
-    let names = ["--enforce-eager", "--compilation-config", "-cc", "-O", "--optimization-level"];
-    names.iter().any(|name| context.launch.vllm_flag(name).is_some())
+    let names = ["enforce-eager", "compilation-config", "optimization-level"];
+    names.iter().any(|name| context.launch.argument(name).is_some())
+        || context.launch.arguments.iter().any(|argument| argument.flag.value == "-O")
 }

@@ -83,7 +83,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    fn of(launch: &Launch) -> Option<Self> {
+    fn from_launch(launch: &Launch) -> Option<Self> {
         let config: Value = serde_json::from_str(known(launch, "kv-transfer-config")?).ok()?;
         let is_nixl = match config.get("kv_connector")?.as_str()? {
             "NixlConnector" => true,
@@ -101,8 +101,9 @@ impl Transfer {
 }
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
-    let Some(own) = Transfer::of(context.launch).filter(|own| !own.is_producer) else { return Vec::new() };
-    let is_peer = |other: &Launch| Transfer::of(other).is_some_and(|one| one.is_producer && one.is_nixl == own.is_nixl);
+    let Some(own) = Transfer::from_launch(context.launch).filter(|own| !own.is_producer) else { return Vec::new() };
+    let is_peer =
+        |other: &Launch| Transfer::from_launch(other).is_some_and(|one| one.is_producer && one.is_nixl == own.is_nixl);
     let producers = peers_of(context, is_peer);
     let mut found = vec![drafts(context, &own, &producers)];
     if own.is_nixl {
@@ -114,7 +115,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 
 /// The last argument of a flag, if no branch adds it.
 fn argument<'a>(launch: &'a Launch, flag: &str) -> Option<&'a Argument> {
-    launch.arguments.iter().rfind(|one| one.is_vllm(flag)).filter(|one| !one.in_branch)
+    launch.argument(flag).filter(|one| !one.in_branch)
 }
 
 /// The known value of a flag.

@@ -57,22 +57,21 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 const SINCE: EngineVersion = EngineVersion::new(0, 12, 0);
 /// Settings that choose other sizes, or no graphs.
-const OTHER_SIZES: [&str; 4] =
-    ["--cudagraph-capture-sizes", "--enforce-eager", "--performance-mode", "--compilation-config"];
+const OTHER_SIZES: [&str; 4] = ["cudagraph-capture-sizes", "enforce-eager", "performance-mode", "compilation-config"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let launch = context.launch;
     let config = launch.vllm_speculation()?;
     let tokens = usize::try_from(config.num_speculative_tokens?).ok()?.checked_add(1)?;
-    let flag = launch.vllm_flag("--max-cudagraph-capture-size")?;
+    let flag = launch.argument("max-cudagraph-capture-size")?;
     let largest: usize = flag.values.first()?.value.known()?.parse().ok()?;
-    let sequences: usize = launch.vllm_flag("--max-num-seqs")?.values.first()?.value.known()?.parse().ok()?;
+    let sequences: usize = launch.argument("max-num-seqs")?.values.first()?.value.known()?.parse().ok()?;
     let full = sequences.checked_mul(tokens)?;
     let is_meant = largest >= full || (largest == sequences && sequences > 1);
     if context.version() < SINCE || tokens < 2 || !is_meant {
         return None;
     }
-    if OTHER_SIZES.iter().any(|name| launch.vllm_flag(name).is_some()) || launch.vllm_flag("-cc").is_some() {
+    if OTHER_SIZES.iter().any(|name| launch.argument(name).is_some()) {
         return None;
     }
     let held = requests_held(largest, tokens);

@@ -75,14 +75,14 @@ const ELSEWHERE: [&str; 8] = [
 fn check(context: &Context<'_>) -> Option<Finding> {
     let launch = context.launch;
     let is_server = matches!(launch.launcher, Launcher::Own | Launcher::Benchmark | Launcher::Dynamo);
-    if !is_server || !launch.is_complete() || ELSEWHERE.iter().any(|name| launch.vllm_argument(name).is_some()) {
+    if !is_server || !launch.is_complete() || ELSEWHERE.iter().any(|name| launch.argument(name).is_some()) {
         return None;
     }
-    let backend = launch.vllm_argument("distributed-executor-backend");
+    let backend = launch.argument("distributed-executor-backend");
     if backend.is_some_and(|backend| backend.known() != Some("mp")) {
         return None;
     }
-    let size = |name: &str| match launch.vllm_argument(name) {
+    let size = |name: &str| match launch.argument(name) {
         Some(argument) if argument.in_branch => Some(1),
         Some(argument) => Some(argument.known().and_then(|text| text.parse::<usize>().ok()).unwrap_or(1).max(1)),
         None => None,
@@ -95,7 +95,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let replicas = if launch.callee.is_some() { 1 } else { local };
     let needed = world.checked_mul(replicas)?;
     let (visible, finding) = devices::too_few(context, needed)?;
-    let place = |name: &str| launch.vllm_argument(name).map(|argument| argument.span);
+    let place = |name: &str| launch.argument(name).map(|argument| argument.span);
     let finding = finding
         .related(place("tensor-parallel-size"), "these ranks")
         .related(place("data-parallel-size"), "replicas")
