@@ -856,6 +856,24 @@ fn a_log_is_diagnosed_from_standard_input() {
     let json = run_with(&["diagnose", "-", "--json"], &with);
     let json: serde_json::Value = serde_json::from_str(&json.stdout).expect("it is JSON");
     assert_eq!((&json["loads"][0]["round_ms"], json["against"].as_array().map(Vec::len)), (&40.0.into(), Some(0)));
+    assert_eq!((&json["engine"], &json["speculates"]), (&"SGLang".into(), &true.into()));
+    // Loads that differ are not compared, and that is said.
+    let other = with.replace("#running-req: 32", "#running-req: 8");
+    let apart = run_with(&["diagnose", "-", "--against", plain], &other);
+    let expected = "the loads of the two logs differ (8 running requests with speculation, 32 without";
+    assert!(apart.stdout.contains(expected), "{}", apart.stdout);
+    let short = run_with(&["diagnose", "-"], &report("accept len: 2.00, ", 1600.0));
+    assert!(
+        short.stdout.contains("Too few reports to say") && !short.stdout.contains("Nothing here"),
+        "{}",
+        short.stdout
+    );
+    let vllm = "INFO 11-28 21:36:13 [loggers.py:310] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation \
+                throughput: 9.0 tokens/s, Running: 4 reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%\n";
+    let both = run_with(&["diagnose", "-"], &format!("{with}{vllm}"));
+    assert!(both.stderr.contains("1 report of vLLM too, which are left out"), "{}", both.stderr);
+    let address = run_with(&["diagnose", "127.0.0.1:30000"], "");
+    assert!(address.code == Some(2) && address.stderr.contains("give http://127.0.0.1:30000"), "{}", address.stderr);
     let none = run_with(&["diagnose", "-"], "INFO: ready\n");
     assert_eq!(none.code, Some(2));
     assert!(none.stderr.contains("reports no rounds"), "{}", none.stderr);
@@ -908,6 +926,8 @@ fn a_log_of_several_starts_and_ranks_is_diagnosed_one_start_at_a_time() {
     let packed = run_with(&["diagnose", packed.to_str().expect("a path")], "");
     assert_eq!(packed.code, Some(2));
     assert!(packed.stderr.contains("gzip -dk"), "{}", packed.stderr);
+    let piped = run_with(&["diagnose", "-"], "BZh91AY&SY");
+    assert!(piped.code == Some(2) && piped.stderr.contains("`bzip2 -dc |`"), "{}", piped.stderr);
 }
 
 #[test]
@@ -936,6 +956,18 @@ fn simulations_that_cannot_be_are_refused_before_the_work() {
     ] {
         refused(&["--arrivals", &file("arrivals", content)], &["arrivals: ", words]);
     }
+    refused(&["--batch-size", "300"], &["--batch-size 300 is above --max-running-requests 256"]);
+    refused(&["--request-rate", "inf"], &["--request-rate inf: expected a finite number above 0"]);
+    // A wrong unit shows in a note, and traces are read.
+    let trace = file(
+        "trace.jsonl",
+        "{\"arrival_ms\": 1500, \"output_length\": 3}\n{\"arrival_ms\": 0, \"output_length\": 5}\n",
+    );
+    let lengths_of_trace =
+        ["simulate", "--accept-lengths", "1.8,2.4", "--draws", "2", "--policy", "fixed", "--lengths", &trace];
+    check(&[&lengths_of_trace[..], &["--arrivals", &trace]].concat(), 0, &["2 recorded requests arrive within 1.50 s"]);
+    let times = file("times", "0\n500\n");
+    check(&[&lengths[..], &["--arrivals", &times]].concat(), 0, &["2 recorded requests arrive within 500 s"]);
     let load = ["--rollout", "4x2"];
     let refused = |more: &[&str], words: &[&str]| refused(&[&load[..], more].concat(), words);
     refused(&["--policy", "budget"], &["--policy budget", "give --trace FILE"]);
