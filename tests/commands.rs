@@ -829,6 +829,20 @@ fn the_version_names_its_commit_and_features() {
 }
 
 #[test]
+fn a_launch_given_to_another_command_is_told_which_one_tunes_it() {
+    let folder = TempDir::new().expect("a folder");
+    for (name, content) in
+        [("run.sh", "export A=1\n"), ("run", "#!/bin/bash\nexport A=1\n"), ("pod.yaml", "kind: Pod\n")]
+    {
+        let path = folder.path().join(name);
+        fs::write(&path, content).expect("a file");
+        let tune = format!("run `spectune tune {}`", path.display());
+        check(&["sweep", text(&path)], 2, &["no sweep file", &tune]);
+        check(&["serve", text(&path)], 2, &["no tuned file", &tune]);
+    }
+}
+
+#[test]
 fn a_log_is_diagnosed_from_standard_input() {
     let report = |accept: &str, rate: f64| {
         format!(
