@@ -829,7 +829,7 @@ fn the_version_names_its_commit_and_features() {
 }
 
 #[test]
-fn a_launch_given_to_another_command_is_told_which_one_tunes_it() {
+fn other_commands_name_the_one_that_tunes_a_launch() {
     let folder = TempDir::new().expect("a folder");
     for (name, content) in
         [("run.sh", "export A=1\n"), ("run", "#!/bin/bash\nexport A=1\n"), ("pod.yaml", "kind: Pod\n")]
@@ -837,8 +837,8 @@ fn a_launch_given_to_another_command_is_told_which_one_tunes_it() {
         let path = folder.path().join(name);
         fs::write(&path, content).expect("a file");
         let tune = format!("run `spectune tune {}`", path.display());
-        check(&["sweep", text(&path)], 2, &["no sweep file", &tune]);
-        check(&["serve", text(&path)], 2, &["no tuned file", &tune]);
+        check(&["sweep", text(&path)], 2, &["is not a sweep file", &tune]);
+        check(&["serve", text(&path)], 2, &["is not a tuned file", &tune]);
     }
 }
 

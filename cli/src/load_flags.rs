@@ -36,8 +36,8 @@ pub struct LoadFlags {
     /// Rollout of this many prompts × samples, all sent at once
     #[arg(long, value_name = "PROMPTSxSAMPLES")]
     pub rollout: Option<String>,
-    /// File of output lengths in tokens to draw from: one per line, or JSON or CSV with them, such as
-    /// a trace
+    /// File of output lengths in tokens to draw from: one per line, or JSON or CSV with them, such
+    /// as a trace
     #[arg(long, value_name = "FILE")]
     lengths: Option<PathBuf>,
     /// Median output length in tokens, if no file gives them; default: 1000, or --max-len if that
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_told_from_numbers_in_lines() {
+    fn tables_and_numbers_in_lines_are_distinguished() {
         for text in ["{\"a\": 1}", "[{}]", "Timestamp,Model\n1,m", "arrival_s\n0\n", "TIMESTAMP\tContextTokens\n"] {
             assert!(is_table(text), "{text}");
         }

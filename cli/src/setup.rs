@@ -45,11 +45,11 @@ pub fn read_source(path: &Path) -> anyhow::Result<Source> {
     Ok(Source::new(name, read_text(path, LARGEST_CONFIGURATION)?))
 }
 
-/// Endings of texts that contain launches and are no TOML.
+/// Endings of texts that contain launches and are not TOML.
 const OF_LAUNCHES: [&str; 8] = ["bash", "py", "sbatch", "service", "sh", "slurm", "yaml", "yml"];
 
 /// Refuses a file of another kind than a command takes: they are all TOML and lie in the same
-/// folders, so they are easily mixed up. A launch is no TOML, and another command tunes it.
+/// folders, so they are easily mixed up. A launch is not TOML, and another command tunes it.
 ///
 /// # Errors
 /// When it is of another kind.
@@ -63,7 +63,7 @@ pub fn expect_kind(source: &Source, expected: FileKind) -> anyhow::Result<()> {
             kind.command()
         ),
         None if is_of_launches(source) => bail!(
-            "{0} is no {1}, which is TOML: to find a faster speculation for the launch in it, run `spectune tune {0}`",
+            "{0} is not a {1}, which is TOML: to find a faster speculation for the launch in it, run `spectune tune {0}`",
             source.name(),
             expected.name()
         ),

@@ -166,8 +166,8 @@ impl Api {
     /// itself.
     ///
     /// # Errors
-    /// When nothing answers there, or neither SGLang's nor vLLM's endpoints do, with what to do about
-    /// it; when the file of certificate authorities cannot be used.
+    /// When nothing answers there, or neither SGLang's nor vLLM's endpoints do, with what to do
+    /// about it; when the file of certificate authorities cannot be used.
     pub fn recognise(base: &str, key: Option<ApiKey>, timeout: Duration) -> Result<(Self, ServerInfo), ServerError> {
         check_authorities(base)?;
         Self::recognised(base, key, timeout).map_err(|error| explained(error, base))
@@ -373,8 +373,8 @@ struct TokenTimes<'a> {
     /// As [`Generated::arrivals`].
     arrivals: Vec<(Duration, usize)>,
     tokens: usize,
-    /// Whether the entries of `arrivals` are pieces of text, of which it is not known how many tokens
-    /// they have.
+    /// Whether the entries of `arrivals` are pieces of text, of which it is not known how many
+    /// tokens they have.
     is_uncounted: bool,
     /// Set by another thread to stop reading.
     interrupted: &'a AtomicBool,
@@ -407,7 +407,7 @@ impl<'a> TokenTimes<'a> {
         self.arrivals.push((self.sent.elapsed(), self.tokens));
     }
 
-    /// Gives all pieces their share of this many tokens: servers that count at the end alone say so.
+    /// Gives all pieces their share of this many tokens, which the server counts at the end alone.
     fn share_out(&mut self, tokens: usize) {
         let pieces = self.tokens.max(1);
         for (_, until) in &mut self.arrivals {

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirect_is_told_by_the_address_of_the_server() {
+    fn a_redirect_names_the_address_of_the_server() {
         let address = Address::new("http://h:1", Duration::from_secs(1));
         for (location, body, expected) in [
             ("https://other/v1/models", "", "http://h:1/v1/models: status 308; it redirects to https://other: give"),

@@ -165,8 +165,8 @@ fn is_host_and_port(from: &Path) -> bool {
     port.is_some_and(|(_, port)| port.parse::<u16>().is_ok()) && !from.exists()
 }
 
-/// Reads the metrics of a running server for a while. A reading that fails is left out; an interrupt
-/// ends it with what was read until then.
+/// Reads the metrics of a running server for a while. A reading that fails is left out; an
+/// interrupt ends it with what was read until then.
 fn watch(url: &str, arguments: &Arguments, is_cut: &mut bool) -> anyhow::Result<ServerLog> {
     let Arguments { seconds, interval, .. } = *arguments;
     let url = &server_address(url).map_err(anyhow::Error::msg)?;

@@ -251,9 +251,9 @@ impl RunningFigures {
         Some(format!("{retracted:.0} requests were retracted because the server's KV cache was full"))
     }
 
-    /// Whether the tokens of a request arrived together, so that neither the first one's time nor the
-    /// time between tokens is known: a proxy holds streams back, or the server counts tokens, or
-    /// streams them, in large pieces only.
+    /// Whether the tokens of a request arrived together, so that neither the first one's time nor
+    /// the time between tokens is known: a proxy holds streams back, or the server counts tokens,
+    /// or streams them, in large pieces only.
     pub fn arrives_at_once(&self) -> bool {
         /// Tokens of a request that rounds of speculation yield one after the other.
         const MANY: u64 = 8;

@@ -26,7 +26,8 @@ pub struct RunningSummary {
     pub cached: Option<f64>,
     /// Requests that ran together if fewer did than were sent.
     pub held_back: Option<usize>,
-    /// Whether tokens of a request arrived together in a trial, so that times of tokens are missing.
+    /// Whether tokens of a request arrived together in a trial, so that times of tokens are
+    /// missing.
     pub arrives_at_once: bool,
 }
 
