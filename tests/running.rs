@@ -274,6 +274,25 @@ fn answer(mut stream: TcpStream, script: &str, counts: &Counts) -> Option<()> {
             stream.write_all(&[0x15, 3, 1, 0, 2, 2, 70]).ok()?;
             return Some(());
         }
+        // A proxy that forwards the OpenAI API alone.
+        _ if script.starts_with("proxied") && !path.starts_with("/v1") => (404, "nginx".to_owned()),
+        "/v1/models" if script == "proxied" => {
+            let root = models().join("target");
+            let card = serde_json::json!({"id": "m", "root": root, "owned_by": "vllm"});
+            (200, serde_json::json!({"data": [card, {"id": "lora", "owned_by": "vllm"}]}).to_string())
+        }
+        "/v1/completions" if script == "crowded" => (429, "{\"error\": \"slow down\"}".to_owned()),
+        "/v1/completions" if script == "uncounted" => {
+            let event = "data: {\"choices\": [{\"index\": 0, \"text\": \"x\"}]}\n\n";
+            (200, event.repeat(3) + "data: [DONE]\n\n")
+        }
+        "/metrics" if script == "flowing" => {
+            let read = counts.requests.fetch_add(1, Ordering::Relaxed);
+            match read {
+                1 => (500, String::new()),
+                _ => (200, format!("vllm:num_requests_running 4\nvllm:generation_tokens_total {}\n", 100 * read)),
+            }
+        }
         "/v1/completions" if script == "unloaded" => {
             (404, "{\"message\": \"The model `m` does not exist.\"}".to_owned())
         }
@@ -360,6 +379,10 @@ fn a_vllm_without_development_mode_tells_its_number_of_drafts_and_the_launch_fil
     // Twelve tokens: the first one, and eleven in six rounds.
     let length = records[0]["outcome"]["accept_length"].as_f64().expect("a length");
     assert!((length - 2.0).abs() < 1e-9, "{length}");
+    // The script sends a whole answer at once, as a proxy does that holds streams back.
+    assert!(reported.contains("the tokens of a request arrived together"), "{reported}");
+    let page = fs::read_to_string(folder.path().join("out/report.md")).expect("a page");
+    assert!(page.contains("the tokens of a request arrived together"), "{page}");
 
     let mut with_launch = vec!["tune", "--url", &served.url, "--launch", "run.sh", "--out", "with", "--dry-run"];
     with_launch.extend(QUICK);
@@ -453,16 +476,39 @@ fn servers_that_cannot_be_measured_are_distinguished() {
         ("foreign", "http", "neither SGLang nor vLLM nor spectune"),
         ("page", "http", "is not JSON"),
         ("moved", "http", "redirects to https://elsewhere/: give that address"),
+        (
+            "proxied, without an owner",
+            "http",
+            "answers neither at /server_info, as SGLang and spectune do, nor at /version",
+        ),
         ("tls", "http", "if it expects TLS, give https://127.0.0.1:"),
         ("plain", "https", "does not speak TLS at this port: give http://127.0.0.1:"),
     ] {
         let url = Scripted::start(script).url.replace("http", scheme);
-        let ended = spectune(folder.path(), &["tune", "--url", &url, "--input-len", "8", "--out", "out"]);
-        let reported = words_of_error(&ended);
-        assert_eq!(ended.status.code(), Some(3), "{script}: {reported}");
-        assert!(reported.contains(words), "{script}: no {words:?} in {reported}");
+        // All commands that meet a server give the same advice.
+        for command in [
+            &["tune", "--url", &url, "--input-len", "8", "--out", "out"][..],
+            &["lint", "--url", &url],
+            &["diagnose", &url, "--seconds", "1"],
+        ] {
+            let ended = spectune(folder.path(), command);
+            let reported = words_of_error(&ended);
+            assert_eq!(ended.status.code(), Some(3), "{script}: {reported}");
+            assert!(reported.contains(words), "{script}, {command:?}: no {words:?} in {reported}");
+        }
     }
     assert!(!folder.path().join("out").exists());
+
+    for (script, words) in
+        [("crowded", "send fewer at once (--concurrency)"), ("uncounted", "no usage that counts its tokens")]
+    {
+        let served = Scripted::start(script);
+        let mut arguments = vec!["tune", "--url", &served.url, "--repeats", "1", "--out", script];
+        arguments.extend(QUICK);
+        let ended = spectune(folder.path(), &arguments);
+        let reported = words_of_error(&ended);
+        assert!(reported.contains(words) && !reported.contains("not ready"), "{script}: {reported}");
+    }
 
     // A model that it lists and does not generate with ends the measurement after a few trials.
     let served = Scripted::start("unloaded");
@@ -475,6 +521,63 @@ fn servers_that_cannot_be_measured_are_distinguished() {
         reported.contains("lists a model that it does not generate with") && reported.contains("--resume"),
         "{reported}"
     );
+}
+
+#[test]
+fn a_vllm_of_which_a_proxy_forwards_the_openai_api_alone_is_measured() {
+    let served = Scripted::start("proxied");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut arguments = vec!["tune", "--url", &served.url, "--repeats", "1", "--out", "out"];
+    arguments.extend(QUICK);
+    let ended = spectune(folder.path(), &arguments);
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{reported}");
+    assert!(reported.contains("vLLM (version not told)"), "{reported}");
+    assert!(reported.contains("serves 2 models: the first one, m, is measured"), "{reported}");
+}
+
+#[test]
+fn a_file_of_authorities_that_cannot_be_used_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("empty.pem"), "no certificate\n").expect("a file");
+    for (file, expected) in [("none.pem", "none.pem: "), ("empty.pem", "no certificate in PEM form")] {
+        for command in [
+            &["tune", "--url", "https://127.0.0.1:9", "--input-len", "8"][..],
+            &["lint", "--url", "https://127.0.0.1:9"],
+        ] {
+            let ended = Command::new(env!("CARGO_BIN_EXE_spectune"))
+                .args(command)
+                .current_dir(folder.path())
+                .env("SSL_CERT_FILE", file)
+                .output()
+                .expect("the binary starts");
+            let reported = words_of_error(&ended);
+            assert!(reported.contains(expected) && reported.contains("SSL_CERT_FILE"), "{reported}");
+            assert_eq!(ended.status.code(), Some(2), "{reported}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_that_is_watched_is_diagnosed_also_after_an_interrupt_and_a_failed_reading() {
+    let served = Scripted::start("flowing");
+    let folder = tempfile::tempdir().expect("a folder");
+    let child = Command::new(env!("CARGO_BIN_EXE_spectune"))
+        .args(["diagnose", &served.url, "--seconds", "600", "--interval", "1", "--json"])
+        .current_dir(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    thread::sleep(Duration::from_millis(3500));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("a signal");
+    let ended = child.wait_with_output().expect("it ends");
+    let reported = words_of_error(&ended);
+    assert_eq!(ended.status.code(), Some(130), "{reported}");
+    assert!(reported.contains("readings failed and are left out") && reported.contains("of 600 s"), "{reported}");
+    let found: Value = serde_json::from_slice(&ended.stdout).expect("JSON");
+    assert_eq!((&found["engine"], &found["loads"][0]["running"]), (&"vLLM".into(), &4.0.into()), "{found}");
 }
 
 /// What was printed on standard error.

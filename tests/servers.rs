@@ -425,7 +425,7 @@ impl Served {
         loop {
             let mut command = Command::new(env!("CARGO_BIN_EXE_spectune"));
             let ended = command.args(["lint", "--url", &self.url]).args(arguments).output().expect("the binary starts");
-            if !String::from_utf8_lossy(&ended.stderr).contains("does not respond") {
+            if !String::from_utf8_lossy(&ended.stderr).contains("nothing listens there") {
                 return ended;
             }
             assert!(begin.elapsed() < Duration::from_secs(120), "{}", words(&ended));

@@ -8,10 +8,13 @@ use std::{
 
 use anyhow::{Context, bail};
 use schemas::sweep::LARGEST;
-use tuner::forecast::{
-    load::{Load, SendPattern},
-    plan::SimulationPlan,
-    rollout::{Limited, OutputLengths},
+use tuner::{
+    forecast::{
+        load::{Load, SendPattern},
+        plan::SimulationPlan,
+        rollout::{Limited, OutputLengths},
+    },
+    workload,
 };
 
 /// Largest file of lengths or times, in bytes.
@@ -33,7 +36,8 @@ pub struct LoadFlags {
     /// Rollout of this many prompts × samples, all sent at once
     #[arg(long, value_name = "PROMPTSxSAMPLES")]
     pub rollout: Option<String>,
-    /// File of output lengths in tokens, one per line, to draw from
+    /// File of output lengths in tokens to draw from: one per line, or JSON or CSV with them, such
+    /// as a trace
     #[arg(long, value_name = "FILE")]
     lengths: Option<PathBuf>,
     /// Median output length in tokens, if no file gives them; default: 1000, or --max-len if that
@@ -70,8 +74,13 @@ impl LoadFlags {
     /// When the file cannot be read, one of its lines is not a length, or a number is impossible.
     pub fn lengths(&self) -> anyhow::Result<OutputLengths> {
         if let Some(path) = &self.lengths {
-            return SimulationPlan::lengths(&read(path)?)
-                .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()));
+            let text = read(path)?;
+            return match is_table(&text) {
+                true => Ok(OutputLengths::Recorded(workload::recorded_lengths(path, &text)?)),
+                false => {
+                    SimulationPlan::lengths(&text).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))
+                }
+            };
         }
         let (sigma, most) = (self.tail.unwrap_or(TAIL), self.max_len.unwrap_or(LARGEST_LENGTH));
         if !(1..=LARGEST).contains(&most) {
@@ -183,18 +192,30 @@ pub fn checked(load: Load) -> anyhow::Result<Load> {
     Ok(load)
 }
 
+/// Whether a text is JSON, or CSV with a header, in place of numbers.
+pub fn is_table(text: &str) -> bool {
+    let start = text.trim_start();
+    let header = start.lines().next().unwrap_or_default();
+    let is_name = |word: &str| word.starts_with(|first: char| first.is_ascii_alphabetic()) && word.contains('_');
+    start.starts_with(['{', '[', '"']) || header.contains([',', '\t']) || is_name(header.trim())
+}
+
 /// A text file, without a byte order mark.
 ///
 /// # Errors
-/// When it cannot be read, or is larger than lengths and times of any load.
+/// When it cannot be read, is not a text, or is larger than lengths and times of any load.
 pub fn read(path: &Path) -> anyhow::Result<String> {
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     // One byte more than allowed tells a larger file from one of the largest size.
-    let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text));
-    let bytes = read.with_context(|| format!("cannot read {}", path.display()))?;
-    if bytes as u64 > LARGEST_FILE {
+    let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes));
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    if bytes.len() as u64 > LARGEST_FILE {
         bail!("{} is larger than {LARGEST_FILE} bytes", path.display());
     }
+    if let Some(reason) = workload::refusal(path, &bytes) {
+        bail!("{}: {reason}", path.display());
+    }
+    let text = String::from_utf8(bytes).with_context(|| format!("{} is not a text in UTF-8", path.display()))?;
     match text.strip_prefix(BYTE_ORDER_MARK) {
         Some(rest) => Ok(rest.to_owned()),
         None => Ok(text),
@@ -216,6 +237,16 @@ mod tests {
             limit_drafts: None,
             keep_contexts: false,
             abort: false,
+        }
+    }
+
+    #[test]
+    fn tables_and_numbers_in_lines_are_distinguished() {
+        for text in ["{\"a\": 1}", "[{}]", "Timestamp,Model\n1,m", "arrival_s\n0\n", "TIMESTAMP\tContextTokens\n"] {
+            assert!(is_table(text), "{text}");
+        }
+        for text in ["0\n0.5\n", "1700000000.5 1700000001\n", "soon\n", "NaN", ""] {
+            assert!(!is_table(text), "{text}");
         }
     }
 

@@ -45,8 +45,11 @@ pub fn read_source(path: &Path) -> anyhow::Result<Source> {
     Ok(Source::new(name, read_text(path, LARGEST_CONFIGURATION)?))
 }
 
+/// Endings of texts that contain launches and are not TOML.
+const OF_LAUNCHES: [&str; 8] = ["bash", "py", "sbatch", "service", "sh", "slurm", "yaml", "yml"];
+
 /// Refuses a file of another kind than a command takes: they are all TOML and lie in the same
-/// folders, so they are easily mixed up.
+/// folders, so they are easily mixed up. A launch is not TOML, and another command tunes it.
 ///
 /// # Errors
 /// When it is of another kind.
@@ -59,8 +62,19 @@ pub fn expect_kind(source: &Source, expected: FileKind) -> anyhow::Result<()> {
             expected.name(),
             kind.command()
         ),
+        None if is_of_launches(source) => bail!(
+            "{0} is not a {1}, which is TOML: to find a faster speculation for the launch in it, run `spectune tune {0}`",
+            source.name(),
+            expected.name()
+        ),
         _ => Ok(()),
     }
+}
+
+/// Whether a text is one of those that contain launches, by its name or its first line.
+fn is_of_launches(source: &Source) -> bool {
+    let ending = source.name().rsplit_once('.').map(|(_, ending)| ending);
+    source.text().starts_with("#!") || ending.is_some_and(|ending| OF_LAUNCHES.contains(&ending))
 }
 
 /// Reads a tuned file, and prints its warnings.

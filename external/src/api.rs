@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::{
     ServerError,
-    http::{Address, ApiKey},
+    advice::explained,
+    http::{Address, ApiKey, check_authorities},
 };
 
 pub use self::prometheus::Metrics;
@@ -48,6 +49,8 @@ pub struct ServerInfo {
     pub version: Option<String>,
     /// Names of the models that it serves.
     pub models: Vec<String>,
+    /// Who owns these models, as far as it is told: vLLM and SGLang give their own names.
+    pub owners: Vec<String>,
     /// The folder or id of the first model, if the server reports it.
     pub root: Option<String>,
     /// Maximum number of tokens of a sequence, if the list of models reports it.
@@ -163,8 +166,14 @@ impl Api {
     /// itself.
     ///
     /// # Errors
-    /// When nothing answers there, or neither SGLang's nor vLLM's endpoints do.
+    /// When nothing answers there, or neither SGLang's nor vLLM's endpoints do, with what to do
+    /// about it; when the file of certificate authorities cannot be used.
     pub fn recognise(base: &str, key: Option<ApiKey>, timeout: Duration) -> Result<(Self, ServerInfo), ServerError> {
+        check_authorities(base)?;
+        Self::recognised(base, key, timeout).map_err(|error| explained(error, base))
+    }
+
+    fn recognised(base: &str, key: Option<ApiKey>, timeout: Duration) -> Result<(Self, ServerInfo), ServerError> {
         let sglang = Self::new(ApiKind::Sglang, base, None, timeout).with_key(key);
         let info = sglang.info()?;
         // vLLM has an endpoint of the same name in development mode, with other content.
@@ -177,6 +186,17 @@ impl Api {
             return Err(ServerError::Request {
                 url: base.to_owned(),
                 reason: "it answers neither as SGLang nor as vLLM: /v1/models lists no model".into(),
+            });
+        }
+        // A proxy may forward the OpenAI API alone, which is all that vLLM needs to be measured.
+        if info.version.is_none() && !info.owners.iter().any(|owner| owner == "vllm") {
+            return Err(ServerError::Request {
+                url: base.to_owned(),
+                reason: format!(
+                    "it lists the model {}, but answers neither at /server_info, as SGLang and spectune do, nor at /version, \
+                     as vLLM does: if a proxy in front of it forwards only some paths, give the server's own address",
+                    info.models[0]
+                ),
             });
         }
         Ok((vllm, info))
@@ -200,7 +220,10 @@ impl Api {
         match self.kind {
             ApiKind::Sglang => sglang::is_ready(&self.short),
             // vLLM opens the port only once the engine is up.
-            ApiKind::Vllm => Ok(self.short.get("/health")?.status == 200),
+            ApiKind::Vllm => match self.short.get("/health")?.status {
+                status if is_hidden(status) => Ok(self.short.get("/v1/models")?.status == 200),
+                status => Ok(status == 200),
+            },
         }
     }
 
@@ -222,6 +245,7 @@ impl Api {
         let first = cards.first();
         let listed = ServerInfo {
             models: names(&cards),
+            owners: cards.iter().filter_map(|card| card["owned_by"].as_str().map(str::to_owned)).collect(),
             root: first.and_then(|card| card["root"].as_str().map(str::to_owned)),
             context_length: first.and_then(|card| whole(&card["max_model_len"])),
             ..ServerInfo::default()
@@ -272,7 +296,7 @@ impl Api {
     /// When the server refuses it, the stream ends early, or `interrupted` is set.
     pub fn generate(&self, request: &Generate<'_>, interrupted: &AtomicBool) -> Result<Generated, ServerError> {
         let sent = Instant::now();
-        let mut times = TokenTimes { sent, arrivals: Vec::new(), tokens: 0, interrupted };
+        let mut times = TokenTimes::new(sent, interrupted);
         let (path, mut generated) = match self.kind {
             ApiKind::Sglang => sglang::generate(&self.address, request, &mut times)?,
             ApiKind::Vllm => {
@@ -290,6 +314,11 @@ impl Api {
         let (Some((first, _)), Some((last, _))) = (times.arrivals.first(), times.arrivals.last()) else {
             return Err(self.address.failed(path, "the stream ended without a token".into()));
         };
+        if times.is_uncounted {
+            let reason =
+                "the stream has a text, and no usage that counts its tokens: does a proxy drop `stream_options`?";
+            return Err(self.address.failed(path, reason.into()));
+        }
         (generated.first_token, generated.last_token) = (*first, *last);
         (generated.output_tokens, generated.arrivals) = (times.tokens, times.arrivals);
         Ok(generated)
@@ -308,6 +337,12 @@ impl Api {
             _ => Ok(Vec::new()),
         }
     }
+}
+
+/// Whether a status is that of a path that a server does not have, or that a proxy in front of it
+/// does not forward.
+fn is_hidden(status: u16) -> bool {
+    matches!(status, 401 | 403 | 404 | 405)
 }
 
 fn names(cards: &[Value]) -> Vec<String> {
@@ -338,21 +373,48 @@ struct TokenTimes<'a> {
     /// As [`Generated::arrivals`].
     arrivals: Vec<(Duration, usize)>,
     tokens: usize,
+    /// Whether the entries of `arrivals` are pieces of text, of which it is not known how many
+    /// tokens they have.
+    is_uncounted: bool,
     /// Set by another thread to stop reading.
     interrupted: &'a AtomicBool,
 }
 
-impl TokenTimes<'_> {
+impl<'a> TokenTimes<'a> {
+    fn new(sent: Instant, interrupted: &'a AtomicBool) -> Self {
+        Self { sent, arrivals: Vec::new(), tokens: 0, is_uncounted: false, interrupted }
+    }
+
     fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Records an event after which this many tokens have been generated in total.
     fn seen(&mut self, tokens: usize) {
-        if tokens > self.tokens {
+        if self.is_uncounted && tokens > 0 {
+            self.share_out(tokens);
+        } else if tokens > self.tokens {
             self.arrivals.push((self.sent.elapsed(), tokens));
             self.tokens = tokens;
         }
+    }
+
+    /// Records an event that brings this many further tokens, or a piece of text whose tokens are
+    /// not counted.
+    fn brought(&mut self, tokens: Option<usize>) {
+        self.is_uncounted |= tokens.is_none();
+        self.tokens += tokens.unwrap_or(1);
+        self.arrivals.push((self.sent.elapsed(), self.tokens));
+    }
+
+    /// Gives all pieces their share of this many tokens, which the server counts at the end alone.
+    fn share_out(&mut self, tokens: usize) {
+        let pieces = self.tokens.max(1);
+        for (_, until) in &mut self.arrivals {
+            *until = (*until * tokens).div_ceil(pieces);
+        }
+        self.arrivals.dedup_by_key(|(_, until)| *until);
+        (self.tokens, self.is_uncounted) = (tokens, false);
     }
 }
 
@@ -373,4 +435,35 @@ fn check_end(kind: Option<&str>, message: Option<&str>) -> Result<(), String> {
 /// A non-negative integer of a response.
 fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_f64().filter(|value| *value >= 0.0).map(|value| value as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_that_are_counted_at_the_end_alone_arrive_with_their_text() {
+        let running = AtomicBool::new(false);
+        let mut times = TokenTimes::new(Instant::now(), &running);
+        for _ in 0..4 {
+            times.brought(None);
+        }
+        assert!(times.is_uncounted, "four pieces of unknown length");
+        times.seen(10);
+        let counts: Vec<usize> = times.arrivals.iter().map(|(_, tokens)| *tokens).collect();
+        assert_eq!((counts.as_slice(), times.tokens, times.is_uncounted), (&[3, 5, 8, 10][..], 10, false));
+        // More pieces than tokens: a proxy may divide texts.
+        let mut times = TokenTimes::new(Instant::now(), &running);
+        (0..4).for_each(|_| times.brought(None));
+        times.seen(2);
+        let counts: Vec<usize> = times.arrivals.iter().map(|(_, tokens)| *tokens).collect();
+        assert_eq!((counts.as_slice(), times.tokens), (&[1, 2][..], 2));
+        // Ids are counted, with or without a usage at the end.
+        let mut times = TokenTimes::new(Instant::now(), &running);
+        times.brought(Some(1));
+        times.brought(Some(3));
+        assert_eq!((times.tokens, times.is_uncounted, times.arrivals.len()), (4, false, 2));
+        times.seen(4);
+        assert_eq!(times.arrivals.len(), 2, "the usage at the end is no token");
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader, Read},
-    path::Path,
+    io::{self, BufRead, BufReader, Read},
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -182,7 +182,9 @@ impl Address {
         };
         let help = match &answer.location {
             Some(location) if (300..400).contains(&answer.status) => {
-                format!("; it redirects to {}: give that address, if it is trusted", shortened(location))
+                // What was requested is not a part of a server's address.
+                let base = location.strip_suffix(path).unwrap_or(location);
+                format!("; it redirects to {}: give that address, if it is trusted", shortened(base))
             }
             _ => help.to_owned(),
         };
@@ -190,7 +192,8 @@ impl Address {
             Some(ApiKey(key)) if !key.is_empty() => answer.body.replace(key.as_str(), "***"),
             _ => answer.body.clone(),
         };
-        self.failed(path, format!("status {}: {}{help}", answer.status, shortened(&text)))
+        let body = if text.trim().is_empty() { String::new() } else { format!(": {}", shortened(&text)) };
+        self.failed(path, format!("status {}{body}{help}", answer.status))
     }
 
     fn keyed<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
@@ -218,29 +221,74 @@ impl Address {
     }
 }
 
-/// The certificate authorities that the environment names; `None` for the public ones.
-fn authorities() -> Option<RootCerts> {
-    let path = env::var_os(AUTHORITIES).filter(|path| !path.is_empty())?;
-    let certificates = certificates(Path::new(&path));
-    (!certificates.is_empty()).then(|| RootCerts::from(certificates))
+/// Checks the file of certificate authorities that the environment names, if the server at `base`
+/// needs it: without it the public ones would be trusted instead.
+///
+/// # Errors
+/// When the file cannot be read, or has no certificate.
+pub fn check_authorities(base: &str) -> Result<(), ServerError> {
+    match authorities_file().filter(|_| base.starts_with("https:")) {
+        Some(path) => certificates(&path).map(|_| ()).map_err(|error| {
+            let text = format!("{error}; {AUTHORITIES} names it as the file of the certificate authorities to trust");
+            ServerError::File { path, source: io::Error::new(error.kind(), text) }
+        }),
+        None => Ok(()),
+    }
 }
 
-/// The certificates in a PEM file; what cannot be read is skipped.
-fn certificates(path: &Path) -> Vec<ureq::tls::Certificate<'static>> {
+/// The certificate authorities that the environment names; `None` for the public ones.
+fn authorities() -> Option<RootCerts> {
+    certificates(&authorities_file()?).ok().map(RootCerts::from)
+}
+
+fn authorities_file() -> Option<PathBuf> {
+    env::var_os(AUTHORITIES).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// The certificates in a PEM file, at least one; what is no certificate is skipped.
+fn certificates(path: &Path) -> io::Result<Vec<ureq::tls::Certificate<'static>>> {
     let mut text = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(LARGEST_AUTHORITIES).read_to_end(&mut text));
-    if read.is_err() {
-        return Vec::new();
-    }
+    fs::File::open(path)?.take(LARGEST_AUTHORITIES).read_to_end(&mut text)?;
     let certificate = |item| match item {
         Ok(PemItem::Certificate(certificate)) => Some(certificate),
         _ => None,
     };
-    parse_pem(&text).filter_map(certificate).collect()
+    let found: Vec<_> = parse_pem(&text).filter_map(certificate).collect();
+    match found.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, "it has no certificate in PEM form")),
+        false => Ok(found),
+    }
 }
 
 /// The start of a text, for a message.
 fn shortened(text: &str) -> String {
     let short: String = text.trim().chars().take(300).collect();
     if short.len() < text.trim().len() { format!("{short}…") } else { short }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_names_the_address_of_the_server() {
+        let address = Address::new("http://h:1", Duration::from_secs(1));
+        for (location, body, expected) in [
+            ("https://other/v1/models", "", "http://h:1/v1/models: status 308; it redirects to https://other: give"),
+            ("https://other/login", " moved\n", "status 308: moved; it redirects to https://other/login: give"),
+        ] {
+            let answer = HttpAnswer { status: 308, body: body.into(), location: Some(location.into()) };
+            let said = address.refused("/v1/models", &answer).to_string();
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_certificates_does_not_stand_for_the_public_ones() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ca.pem");
+        assert_eq!(certificates(&path).expect_err("missing").kind(), io::ErrorKind::NotFound);
+        fs::write(&path, "no certificate").expect("a file");
+        assert_eq!(certificates(&path).expect_err("empty").kind(), io::ErrorKind::InvalidData);
+    }
 }

@@ -8,7 +8,7 @@
 //!   servers that a killed run left, as the next run does.
 //! - [`failure`] determines from a log why a server ended or did not start.
 //! - [`address`] reads the URL of a server. [`api`] is its client; differences between engines are
-//!   in `api/sglang.rs` and `api/vllm.rs`.
+//!   in `api/sglang.rs` and `api/vllm.rs`. [`advice`] says what to do if it does not answer.
 //! - [`log`] reads what a server reports about its rounds.
 //! - [`load`] keeps requests running and measures when their tokens arrive.
 //!
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod advice;
 pub mod api;
 mod brief_call;
 pub mod container;

@@ -146,6 +146,15 @@ impl ServerLog {
     /// # Errors
     /// If reading fails.
     pub fn read(from: impl BufRead) -> io::Result<Vec<Self>> {
+        Ok(Self::read_apart(from)?.0)
+    }
+
+    /// The same, and the servers of the other engine, whose reports are fewer: logs of several
+    /// containers may have both.
+    ///
+    /// # Errors
+    /// If reading fails.
+    pub fn read_apart(from: impl BufRead) -> io::Result<(Vec<Self>, Vec<Self>)> {
         let (mut sglang, mut vllm) = (starts::LoggedStarts::default(), starts::LoggedStarts::default());
         lines::each(from, |line| {
             let plain = words::without_escapes(line);
@@ -153,8 +162,8 @@ impl ServerLog {
             vllm::line(&mut vllm, &plain);
         })?;
         let reports = |logs: &Vec<Self>| logs.iter().map(|log| log.intervals.len()).sum::<usize>();
-        let read = [sglang::servers(sglang), vllm::servers(vllm)];
-        Ok(read.into_iter().max_by_key(reports).unwrap_or_default())
+        let (sglang, vllm) = (sglang::servers(sglang), vllm::servers(vllm));
+        Ok(if reports(&sglang) > reports(&vllm) { (sglang, vllm) } else { (vllm, sglang) })
     }
 
     /// Whether drafts are verified, also where accept lengths are not known.

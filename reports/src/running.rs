@@ -198,7 +198,7 @@ fn warnings(contents: &RunningContents, summaries: &[RunningSummary]) -> Vec<Str
 }
 
 fn card(summary: &RunningSummary, servers: &[RunningServer]) -> Card {
-    let RunningSummary { server, load, cache, repeats, figures, cached, held_back, .. } = summary;
+    let RunningSummary { server, load, cache, repeats, figures, cached, .. } = summary;
     let is_off = servers[*server].speculates == Some(false);
     // The first is the throughput, which the card shows apart.
     let shown = FIGURES.iter().zip(figures).skip(1).map(|(figure, interval)| {
@@ -217,9 +217,7 @@ fn card(summary: &RunningSummary, servers: &[RunningServer]) -> Card {
         }
     });
     let mut remarks = vec![cache_words(*cache, *cached)];
-    remarks.extend(held_back.map(|together| {
-        format!("at most {together} of them ran together by the server's own count; the others waited")
-    }));
+    remarks.extend(remarks_on(summary));
     let throughput = figures[0];
     Card {
         load: match cache {
@@ -232,6 +230,22 @@ fn card(summary: &RunningSummary, servers: &[RunningServer]) -> Card {
         figures: shown.collect(),
         remarks,
     }
+}
+
+/// What else a reader of the figures has to know.
+pub(crate) fn remarks_on(summary: &RunningSummary) -> Vec<String> {
+    let mut remarks = Vec::new();
+    remarks.extend(summary.held_back.map(|together| {
+        format!("at most {together} requests ran together by the server's own count; the others waited")
+    }));
+    if summary.arrives_at_once {
+        remarks.push(
+            "the tokens of a request arrived together, so the times of single tokens are not known: a proxy holds streams back \
+             (nginx: proxy_buffering off), or the server streams large pieces (--stream-interval)"
+                .to_owned(),
+        );
+    }
+    remarks
 }
 
 /// The interval of a figure in words.

@@ -34,6 +34,24 @@ fn a_log_is_diagnosed_from_standard_input() {
     let json = run_with(&["diagnose", "-", "--json"], &with);
     let json: serde_json::Value = serde_json::from_str(&json.stdout).expect("it is JSON");
     assert_eq!((&json["loads"][0]["round_ms"], json["against"].as_array().map(Vec::len)), (&40.0.into(), Some(0)));
+    assert_eq!((&json["engine"], &json["speculates"]), (&"SGLang".into(), &true.into()));
+    // Loads that differ are not compared, and that is said.
+    let other = with.replace("#running-req: 32", "#running-req: 8");
+    let apart = run_with(&["diagnose", "-", "--against", plain], &other);
+    let expected = "the loads of the two logs differ (8 running requests with speculation, 32 without";
+    assert!(apart.stdout.contains(expected), "{}", apart.stdout);
+    let short = run_with(&["diagnose", "-"], &report("accept len: 2.00, ", 1600.0));
+    assert!(
+        short.stdout.contains("Too few reports to say") && !short.stdout.contains("Nothing here"),
+        "{}",
+        short.stdout
+    );
+    let vllm = "INFO 11-28 21:36:13 [loggers.py:310] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation \
+                throughput: 9.0 tokens/s, Running: 4 reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%\n";
+    let both = run_with(&["diagnose", "-"], &format!("{with}{vllm}"));
+    assert!(both.stderr.contains("1 report of vLLM too, which are left out"), "{}", both.stderr);
+    let address = run_with(&["diagnose", "127.0.0.1:30000"], "");
+    assert!(address.code == Some(2) && address.stderr.contains("give http://127.0.0.1:30000"), "{}", address.stderr);
     let none = run_with(&["diagnose", "-"], "INFO: ready\n");
     assert_eq!(none.code, Some(2));
     assert!(none.stderr.contains("reports no rounds"), "{}", none.stderr);
@@ -86,4 +104,6 @@ fn a_log_of_several_starts_and_ranks_is_diagnosed_one_start_at_a_time() {
     let packed = run_with(&["diagnose", packed.to_str().expect("a path")], "");
     assert_eq!(packed.code, Some(2));
     assert!(packed.stderr.contains("gzip -dk"), "{}", packed.stderr);
+    let piped = run_with(&["diagnose", "-"], "BZh91AY&SY");
+    assert!(piped.code == Some(2) && piped.stderr.contains("`bzip2 -dc |`"), "{}", piped.stderr);
 }

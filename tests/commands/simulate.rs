@@ -314,6 +314,18 @@ fn simulations_that_cannot_be_are_refused_before_the_work() {
     ] {
         refused(&["--arrivals", &file("arrivals", content)], &["arrivals: ", words]);
     }
+    refused(&["--batch-size", "300"], &["--batch-size 300 is above --max-running-requests 256"]);
+    refused(&["--request-rate", "inf"], &["--request-rate inf: expected a finite number above 0"]);
+    // A wrong unit shows in a note, and traces are read.
+    let trace = file(
+        "trace.jsonl",
+        "{\"arrival_ms\": 1500, \"output_length\": 3}\n{\"arrival_ms\": 0, \"output_length\": 5}\n",
+    );
+    let lengths_of_trace =
+        ["simulate", "--accept-lengths", "1.8,2.4", "--draws", "2", "--policy", "fixed", "--lengths", &trace];
+    check(&[&lengths_of_trace[..], &["--arrivals", &trace]].concat(), 0, &["2 recorded requests arrive within 1.50 s"]);
+    let times = file("times", "0\n500\n");
+    check(&[&lengths[..], &["--arrivals", &times]].concat(), 0, &["2 recorded requests arrive within 500 s"]);
     let load = ["--rollout", "4x2"];
     let refused = |more: &[&str], words: &[&str]| refused(&[&load[..], more].concat(), words);
     refused(&["--policy", "budget"], &["--policy budget", "give --trace FILE"]);

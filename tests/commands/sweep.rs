@@ -297,3 +297,17 @@ fn sweeps_refuse_flags_without_effect() {
     fs::write(&running, content).expect("a file");
     check(&["sweep", text(&running), "--dry-run", "--until", "decided"], 2, &["--until has no effect", "at a URL"]);
 }
+
+#[test]
+fn other_commands_name_the_one_that_tunes_a_launch() {
+    let folder = TempDir::new().expect("a folder");
+    for (name, content) in
+        [("run.sh", "export A=1\n"), ("run", "#!/bin/bash\nexport A=1\n"), ("pod.yaml", "kind: Pod\n")]
+    {
+        let path = folder.path().join(name);
+        fs::write(&path, content).expect("a file");
+        let tune = format!("run `spectune tune {}`", path.display());
+        check(&["sweep", text(&path)], 2, &["is not a sweep file", &tune]);
+        check(&["serve", text(&path)], 2, &["is not a tuned file", &tune]);
+    }
+}

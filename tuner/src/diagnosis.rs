@@ -90,8 +90,12 @@ pub fn diagnose(log: &ServerLog, without: Option<&ServerLog>, promise: Promise) 
     let against: Vec<Against> = loads.iter().filter_map(|load| compare(load, &plain)).collect();
     let factors = against.last().map(|against| factors(against, promise)).unwrap_or_default();
     let findings = advice::findings(log, &loads, &against, promise);
+    let is_compared = !against.is_empty();
     let divides = loads.iter().any(|load| load.spent.is_some_and(|spent| spent.parts_ms.is_some()));
-    let unknown = advice::unknown(log, without.is_some(), divides);
+    let mut unknown = advice::unknown(log, without.is_some(), divides);
+    if let Some(without) = without.filter(|_| !is_compared) {
+        unknown.insert(0, advice::not_compared((log, &loads), (without, &plain)));
+    }
     Diagnosis { sources: log.sources(), loads, against, factors, findings, unknown }
 }
 

@@ -24,8 +24,9 @@ use std::{
 use external::{
     ServerError,
     address::{host_and_port, is_this_host, server_address},
+    advice::explained,
     api::{Api, ServerInfo},
-    http::{AUTHORITIES, ApiKey},
+    http::ApiKey,
 };
 
 pub use self::describe::DescribedFile;
@@ -53,8 +54,6 @@ use crate::{
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// Maximum time for a server to describe itself.
 const LONGEST_DESCRIPTION: Duration = Duration::from_secs(20);
-/// Endpoints that generate text.
-const GENERATES: [&str; 2] = ["/v1/completions", "/generate"];
 /// Maximum time that a server which does not answer is waited for after the end of the time.
 const AFTER_LIMIT: Duration = Duration::from_secs(5);
 /// Trials that may fail one after the other before the measurement ends.
@@ -115,8 +114,12 @@ pub trait RunningProgress {
 /// launch.
 pub fn connect(url: &str, key: Option<ApiKey>, launch: Option<&DescribedFile<'_>>) -> Result<Connected, TunerError> {
     let base = server_address(url).map_err(TunerError::Configuration)?;
-    let failed = |error: ServerError| TunerError::System(SystemError::Server(help(error, &base)));
-    let (api, info) = Api::recognise(&base, key.clone(), LONGEST_DESCRIPTION).map_err(failed)?;
+    let (api, info) = Api::recognise(&base, key.clone(), LONGEST_DESCRIPTION).map_err(|error| match error {
+        // The file of the user's certificate authorities.
+        ServerError::File { .. } => TunerError::Configuration(error.to_string()),
+        error => TunerError::System(SystemError::Server(error)),
+    })?;
+    let failed = |error: ServerError| TunerError::System(SystemError::Server(explained(error, &base)));
     if !api.is_ready().map_err(failed)? {
         return Err(TunerError::System(SystemError::Unsupported(format!(
             "{base} answers but is not ready to serve: wait until it has loaded its model"
@@ -125,7 +128,7 @@ pub fn connect(url: &str, key: Option<ApiKey>, launch: Option<&DescribedFile<'_>
     let metrics = api.metrics().map_err(failed)?;
     let server = describe::describe(&api, &info, metrics.as_ref(), launch).map_err(TunerError::Configuration)?;
     let api = Api::new(api.kind(), &base, None, LONGEST_SILENCE).with_key(key);
-    // RunningSettings for by name, so that no request has to look it up.
+    // The model's name is given, so that no request has to look it up.
     let api = match info.models.first() {
         Some(name) => api.with_model(name.clone()),
         None => api,
@@ -149,45 +152,6 @@ fn place_of(base: &str) -> (&str, String, u16, &str) {
     let (host, port) = host_and_port(base);
     let host = if is_this_host(&host) { "this host".to_owned() } else { host };
     (scheme, host, port, path)
-}
-
-/// Says what to do about a server that does not answer.
-fn help(error: ServerError, base: &str) -> ServerError {
-    let ServerError::Request { url, reason } = error else { return error };
-    let lower = reason.to_lowercase();
-    // Words of the connection, not of a response.
-    let has = |words: &[&str]| !lower.starts_with("status ") && words.iter().any(|word| lower.contains(word));
-    const CLOSED: [&str; 3] = ["reset by peer", "unexpected end of file", "unexpected eof"];
-    let (is_tls, is_closed) = (base.starts_with("https://"), has(&CLOSED));
-    let advice = if has(&["refused"]) {
-        format!("; nothing listens there: is the server running, and is the port of {base} right?")
-    } else if has(&["certificate"]) {
-        format!(
-            "; if it was signed by a private authority, name its PEM file in {AUTHORITIES}; if it is for another name, \
-             give that name in the URL"
-        )
-    } else if is_tls && (is_closed || has(&["invalidcontenttype", "tls", "handshake", "corrupt message"])) {
-        format!("; the server does not speak TLS at this port: give http://{}", base.trim_start_matches("https://"))
-    } else if has(&["timeout", "timed out", "resolve", "lookup"]) {
-        "; are host and port right, and does a firewall allow it?".into()
-    } else if !is_tls && (is_closed || has(&["protocol", "http parse"])) {
-        format!(
-            "; this is not the answer of an HTTP server: if it expects TLS, give https://{}",
-            base.trim_start_matches("http://")
-        )
-    } else if has(&["is not json"]) {
-        "; it is neither SGLang nor vLLM nor spectune: are host and port right?".into()
-    } else if reason.starts_with("status 404") && GENERATES.iter().any(|path| url.ends_with(path)) {
-        "; it lists a model that it does not generate with: is there a router in front of it, whose model is not loaded?".into()
-    } else if reason.starts_with("status 404") {
-        "; it is neither SGLang nor vLLM nor spectune, or its API is below another path: give the URL without /v1"
-            .into()
-    } else if reason.starts_with("status 503") {
-        "; the server is not ready yet: wait until it has loaded its model".into()
-    } else {
-        String::new()
-    };
-    ServerError::Request { url, reason: reason + &advice }
 }
 
 /// Measures servers; the records include those of an earlier start.
@@ -278,6 +242,13 @@ fn notes(requested: &RunningSettings, prompts: &PromptPool, servers: &[Connected
             prompts.each_start()
         ));
     }
+    for Connected { server: RunningServer { url, models, .. }, .. } in servers {
+        if let [measured, others @ ..] = models.as_slice()
+            && !others.is_empty()
+        {
+            notes.push(format!("{url} serves {} models: the first one, {measured}, is measured", models.len()));
+        }
+    }
     if requested.workload.random.is_some() {
         notes.push("random prompts: accept lengths on them say nothing about text".into());
     }
@@ -355,7 +326,7 @@ impl RunningBench<'_, '_> {
             Ok(None) => return Ok(false),
             Err(_) if self.is_stopped() => return Ok(false),
             Err(error) => {
-                let error = help(error, &server.url);
+                let error = explained(error, &server.url);
                 (RunningOutcome::Failed { reason: error.to_string() }, Some(error))
             }
         };

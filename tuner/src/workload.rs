@@ -19,7 +19,11 @@ use engine::{Request, SamplingParams, StopConditions};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::sweep::{self, SweepFile};
 
-pub use self::{formats::refusal, model_text::ModelText};
+pub use self::{
+    formats::refusal,
+    model_text::ModelText,
+    trace::{arrivals as recorded_arrivals, output_lengths as recorded_lengths},
+};
 use self::{prompts::PromptList, random::share, trace::TracedRequest};
 use crate::{TunerError, error::tidy, trials::configuration::TrialLoad};
 
@@ -157,13 +161,7 @@ impl LoadedWorkload {
     /// Over which time recorded requests arrive, and at which rate, in words; `None` without a
     /// trace. A trace whose times were read in another unit shows here.
     pub fn recorded_span(&self) -> Option<String> {
-        let (requests, last) = (self.recorded.len(), self.recorded.last()?.as_secs_f64());
-        if last == 0.0 {
-            return Some(format!("all {requests} recorded requests arrive at once"));
-        }
-        // From the first to the last one, as the rates of an open loop.
-        let rate = significant((requests - 1) as f64 / last);
-        Some(format!("{requests} recorded requests arrive within {} s, {rate} per second", significant(last)))
+        Some(span(self.recorded.len(), self.recorded.last()?.as_secs_f64()))
     }
 
     /// Arrival times of the requests, relative to the first one: the same for every configuration,
@@ -183,6 +181,17 @@ fn significant(number: f64) -> String {
     let before_point = if number > 0.0 { number.log10().floor() as i32 } else { 0 };
     let digits = usize::try_from(2 - before_point).unwrap_or_default().min(9);
     format!("{number:.digits$}")
+}
+
+/// Over which time this many requests arrive, and at which rate, in words; `last` is the last
+/// arrival, in seconds after the first one.
+pub fn span(requests: usize, last: f64) -> String {
+    if last == 0.0 {
+        return format!("all {requests} recorded requests arrive at once");
+    }
+    // From the first to the last one, as the rates of an open loop.
+    let rate = significant((requests - 1) as f64 / last);
+    format!("{requests} recorded requests arrive within {} s, {rate} per second", significant(last))
 }
 
 /// The file that a workload is read from, or what it is, for messages.

@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -12,16 +13,17 @@ use std::{
 use anyhow::{Context, bail};
 use external::{
     address::server_address,
-    api::Api,
+    api::{Api, ApiKind, Metrics},
     log::ServerLog,
     sampled::{self, SampledReading},
 };
+use serde::Serialize;
 use tuner::{
     diagnosis::{Against, Diagnosis, LoadFigures, Promise, diagnose},
     workload,
 };
 
-use crate::{exit::Exit, setup, terminal};
+use crate::{exit::Exit, interrupt, setup, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -89,61 +91,152 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             bail!("{flag} {} is out of range, expected a number above {least}", value.unwrap_or_default());
         }
     }
-    let read = figures(&arguments.log, arguments.start, &arguments)?;
-    let without = arguments.against.as_deref().map(|against| figures(against, None, &arguments)).transpose()?;
+    let mut is_cut = false;
+    let read = figures(&arguments.log, arguments.start, &arguments, &mut is_cut)?;
+    // A second server is not watched after an interrupt.
+    let against = arguments.against.as_deref().filter(|_| !is_cut);
+    let without = against.map(|against| figures(against, None, &arguments, &mut is_cut)).transpose()?;
     if without.as_ref().is_some_and(ServerLog::speculates) {
         bail!("the server of --against speculates too: give one without speculation");
     }
     let promise = Promise { speed_up: promised_speed_up, accept_length: promised_accept_length };
     let found = diagnose(&read, without.as_ref(), promise);
     if arguments.json {
-        terminal::print(&format!("{}\n", serde_json::to_string_pretty(&found)?))?;
+        let all = DiagnosedServer::new(&read, &found);
+        terminal::print(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
     } else {
         terminal::print(&shown(&read, &found, promise))?;
     }
-    Ok(if found.findings.is_empty() { Exit::Fine } else { Exit::Findings })
+    Ok(match found.findings.is_empty() {
+        _ if is_cut => Exit::Interrupted,
+        true => Exit::Fine,
+        false => Exit::Findings,
+    })
 }
 
-/// The figures of a log, or of a running server.
-fn figures(from: &Path, start: Option<u64>, arguments: &Arguments) -> anyhow::Result<ServerLog> {
+/// A diagnosis with the configuration that it is about.
+#[derive(Serialize)]
+struct DiagnosedServer<'a> {
+    engine: &'a str,
+    version: Option<&'a str>,
+    speculates: bool,
+    algorithm: Option<&'a str>,
+    num_steps: Option<usize>,
+    topk: Option<usize>,
+    num_draft_tokens: Option<usize>,
+    max_running_requests: Option<usize>,
+    #[serde(flatten)]
+    found: &'a Diagnosis,
+}
+
+impl<'a> DiagnosedServer<'a> {
+    fn new(log: &'a ServerLog, found: &'a Diagnosis) -> Self {
+        let settings = &log.settings;
+        Self {
+            engine: engine(log),
+            version: settings.version.as_deref(),
+            speculates: log.speculates(),
+            algorithm: settings.algorithm.as_deref(),
+            num_steps: settings.num_steps,
+            topk: settings.topk,
+            num_draft_tokens: settings.verified_rows,
+            max_running_requests: settings.max_running,
+            found,
+        }
+    }
+}
+
+/// The figures of a log, or of a running server; `is_cut` is set if the user ended that early.
+fn figures(from: &Path, start: Option<u64>, arguments: &Arguments, is_cut: &mut bool) -> anyhow::Result<ServerLog> {
     let url = from.to_str().filter(|text| text.starts_with("http://") || text.starts_with("https://"));
     match url {
+        None if is_host_and_port(from) => {
+            bail!("{0} is neither a file nor a URL: for a running server give http://{0}", from.display())
+        }
         None => read_log(from, start),
         Some(_) if start.is_some() => bail!("--start is about a log: a running server has one start"),
-        Some(url) => watch(url, arguments),
+        Some(url) => watch(url, arguments, is_cut),
     }
 }
 
-/// Reads the metrics of a running server for a while.
-fn watch(url: &str, arguments: &Arguments) -> anyhow::Result<ServerLog> {
+/// Whether a name that no file has is that of a server, without a scheme.
+fn is_host_and_port(from: &Path) -> bool {
+    let port = from.to_str().and_then(|text| text.rsplit_once(':')).filter(|(host, _)| !host.is_empty());
+    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok()) && !from.exists()
+}
+
+/// Reads the metrics of a running server for a while. A reading that fails is left out; an
+/// interrupt ends it with what was read until then.
+fn watch(url: &str, arguments: &Arguments, is_cut: &mut bool) -> anyhow::Result<ServerLog> {
     let Arguments { seconds, interval, .. } = *arguments;
     let url = &server_address(url).map_err(anyhow::Error::msg)?;
-    let (api, info) = Api::recognise(url, setup::api_key(arguments.api_key_env.as_deref())?, TIMEOUT)
-        .with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
+    let (api, info) = Api::recognise(url, setup::api_key(arguments.api_key_env.as_deref())?, TIMEOUT)?;
+    let mut readings = vec![SampledReading { at: Duration::ZERO, metrics: page(&api)? }];
     terminal::note(&format!("reading the metrics of {url} for {seconds} s"));
+    let interrupted = interrupt::polled();
     let begin = Instant::now();
-    let mut readings: Vec<SampledReading> = Vec::new();
+    let mut failed = Vec::new();
     // Two readings at least, whatever the interval.
-    while readings.len() < 2 || begin.elapsed() < Duration::from_secs(seconds) {
-        if !readings.is_empty() {
-            // The interval may be longer than the whole observation.
-            thread::sleep(Duration::from_secs(interval.min(seconds)));
-        }
+    let mut is_over = false;
+    while !is_over {
+        // The interval may be longer than the whole observation.
+        *is_cut |= !waited(Duration::from_secs(interval.min(seconds)), interrupted);
         let at = begin.elapsed();
-        let metrics = api.metrics()?.with_context(|| {
-            format!(
-                "{url} has no /metrics: start SGLang with --enable-metrics; vLLM has them unless it is told otherwise"
-            )
-        })?;
-        readings.push(SampledReading { at, metrics });
+        match page(&api) {
+            Ok(metrics) => readings.push(SampledReading { at, metrics }),
+            Err(error) => failed.push(error),
+        }
+        is_over = *is_cut || at >= Duration::from_secs(seconds);
+    }
+    match failed.pop() {
+        Some(error) if readings.len() < 2 => return Err(error),
+        Some(error) => {
+            let (failed, all) = (failed.len() + 1, failed.len() + 1 + readings.len());
+            terminal::note(&format!("{failed} of {all} readings failed and are left out; the last one: {error}"));
+        }
+        None => {}
     }
     let found = sampled::observed(api.kind(), &info, &readings);
+    let watched = begin.elapsed().as_secs_f64();
     if found.intervals.is_empty() {
         bail!(
-            "{url} ran no request in {seconds} s: give it a load meanwhile, for example with the engine's own benchmark"
+            "{url} ran no request in {watched:.0} s: give it a load meanwhile, for example with the engine's own benchmark"
         );
     }
+    if *is_cut {
+        terminal::note(&format!("interrupted: the figures are those of {watched:.0} of {seconds} s"));
+    }
     Ok(found)
+}
+
+/// A server's page of metrics.
+fn page(api: &Api) -> anyhow::Result<Metrics> {
+    api.metrics()?.with_context(|| {
+        let url = api.base();
+        match api.kind() {
+            ApiKind::Sglang => format!("{url} has no /metrics: start SGLang with --enable-metrics"),
+            ApiKind::Vllm => format!(
+                "{url} has no /metrics, which vLLM has unless it is told otherwise: if a proxy in front of it does not forward \
+                 them, give the server's own address"
+            ),
+        }
+    })
+}
+
+/// Waits; returns false if the user interrupts it.
+fn waited(time: Duration, interrupted: &AtomicBool) -> bool {
+    const NAP: Duration = Duration::from_millis(20);
+    let until = Instant::now() + time;
+    loop {
+        if interrupted.load(Ordering::Relaxed) {
+            return false;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(NAP));
+    }
 }
 
 /// Reads a log: the given start of a server, or the last one.
@@ -158,7 +251,7 @@ fn read_log(path: &Path, start: Option<u64>) -> anyhow::Result<ServerLog> {
     if let Some(reason) = workload::refusal(path, from.fill_buf().with_context(cannot_read)?) {
         bail!("{name}: {reason}");
     }
-    let mut servers = ServerLog::read(from).with_context(cannot_read)?;
+    let (mut servers, others) = ServerLog::read_apart(from).with_context(cannot_read)?;
     let count = servers.len();
     if count == 0 {
         bail!(
@@ -179,7 +272,16 @@ fn read_log(path: &Path, start: Option<u64>) -> anyhow::Result<ServerLog> {
              {number}; --start N gives another"
         ));
     }
-    Ok(servers.swap_remove(number - 1))
+    let chosen = servers.swap_remove(number - 1);
+    let left_out: usize = others.iter().map(|other| other.intervals.len()).sum();
+    if let Some(other) = others.first() {
+        terminal::note(&format!(
+            "{name} has {left_out} report{} of {} too, which are left out: divide the log to diagnose them",
+            if left_out == 1 { "" } else { "s" },
+            engine(other)
+        ));
+    }
+    Ok(chosen)
 }
 
 fn shown(log: &ServerLog, found: &Diagnosis, promise: Promise) -> String {
@@ -202,7 +304,10 @@ fn shown(log: &ServerLog, found: &Diagnosis, promise: Promise) -> String {
         }
         text += &format!("  {product:>6.2}×  together\n");
     }
-    if found.findings.is_empty() {
+    if found.findings.is_empty() && found.loads.iter().all(|load| load.round_ms.is_none()) {
+        text +=
+            "\nToo few reports to say what costs time: rounds need two reports without prompts after the first one.\n";
+    } else if found.findings.is_empty() {
         text += "\nNothing here costs time that could be saved by a flag.\n";
     } else {
         text += "\nWhat costs time, and what to change:\n";
@@ -226,13 +331,17 @@ fn meaning(promise: Promise) -> &'static str {
     }
 }
 
-fn configuration(log: &ServerLog) -> String {
-    let settings = &log.settings;
-    let engine = match (settings.engine.as_deref(), log.kind) {
+/// The name of the engine.
+fn engine(log: &ServerLog) -> &str {
+    match (log.settings.engine.as_deref(), log.kind) {
         (Some(engine), _) => engine,
-        (None, external::api::ApiKind::Sglang) => "SGLang",
-        (None, external::api::ApiKind::Vllm) => "vLLM",
-    };
+        (None, ApiKind::Sglang) => "SGLang",
+        (None, ApiKind::Vllm) => "vLLM",
+    }
+}
+
+fn configuration(log: &ServerLog) -> String {
+    let (settings, engine) = (&log.settings, engine(log));
     let shape = match (settings.num_steps, settings.topk, settings.verified_rows) {
         (Some(steps), Some(topk), Some(rows)) => format!(" ({steps},{topk},{rows})"),
         _ => String::new(),
@@ -278,7 +387,7 @@ fn spent(load: &LoadFigures) -> String {
         )
     });
     format!(
-        "\nat {:.1} running: {} of the time in rounds, {} in prefill, {} with neither{parts}\n",
+        "\nat {:.0} running: {} of the time in rounds, {} in prefill, {} with neither{parts}\n",
         load.running,
         percent(spent.rounds),
         percent(spent.prefill),

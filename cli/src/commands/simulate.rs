@@ -13,17 +13,20 @@ use schemas::{
     drafting,
     tree::{NodeSource, TreeShape},
 };
-use tuner::forecast::{
-    Memory, Setup,
-    compare::{FORMAT, Policies},
-    costs::{NAMES, StepCosts},
-    drafts::Drafts,
-    kinds,
-    load::{Load, SendPattern},
-    plan::{POLICIES, SimulationPlan, SimulationReport},
-    rollout::Rollout,
-    study::StudyProgress,
-    times::StepTimes,
+use tuner::{
+    forecast::{
+        Memory, Setup,
+        compare::{FORMAT, Policies},
+        costs::{NAMES, StepCosts},
+        drafts::Drafts,
+        kinds,
+        load::{Load, SendPattern},
+        plan::{POLICIES, SimulationPlan, SimulationReport},
+        rollout::Rollout,
+        study::StudyProgress,
+        times::StepTimes,
+    },
+    workload,
 };
 
 use self::{
@@ -270,6 +273,10 @@ fn check(arguments: &Arguments) -> anyhow::Result<()> {
     within("--max-running-requests", arguments.max_running_requests)?;
     arguments.burst.map_or(Ok(()), |burst| within("--burst", burst))?;
     within("--requests", arguments.requests)?;
+    if let Some(batch) = arguments.batch_size.filter(|batch| *batch > arguments.max_running_requests) {
+        let limit = arguments.max_running_requests;
+        bail!("--batch-size {batch} is above --max-running-requests {limit}: lower the one or raise the other");
+    }
     let lists = [("--cuda-graph-bs", &arguments.cuda_graph_bs), ("--contexts", &arguments.contexts)];
     for (flag, numbers) in lists {
         numbers.iter().try_for_each(|number| within(flag, *number))?;
@@ -447,13 +454,21 @@ fn load(arguments: &Arguments) -> anyhow::Result<Load> {
         sent
     } else if let Some(rate) = arguments.request_rate {
         if !(rate.is_finite() && rate > 0.0) {
-            bail!("--request-rate must be above 0");
+            bail!("--request-rate {rate}: expected a finite number above 0");
         }
         SendPattern::Open { rate, burst: arguments.burst.unwrap_or(1) }
     } else if let Some(path) = &arguments.arrivals {
-        let seconds = SimulationPlan::arrivals(&load_flags::read(path)?)
-            .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;
+        let text = load_flags::read(path)?;
+        let seconds = match load_flags::is_table(&text) {
+            true => workload::recorded_arrivals(path, &text)?,
+            false => {
+                SimulationPlan::arrivals(&text).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?
+            }
+        };
         prompts = seconds.len();
+        // Times that were written in another unit show here.
+        let last = seconds.last().copied().unwrap_or_default();
+        terminal::note(&format!("{}: {}", path.display(), workload::span(prompts, last)));
         SendPattern::Recorded(seconds.into_iter().map(|at| at * 1e3).collect())
     } else {
         SendPattern::Closed(

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Counters, Generate, Generated, Metrics, ServerInfo, TokenTimes, check_end, whole};
+use super::{Counters, Generate, Generated, Metrics, ServerInfo, TokenTimes, check_end, is_hidden, whole};
 use crate::{ServerError, http::Address};
 
 /// In some versions `/health` generates a token, so `/ready` is used if it exists.
@@ -17,7 +17,7 @@ pub(super) fn info(address: &Address, listed: ServerInfo) -> Result<ServerInfo, 
     // The longer path is the older name.
     for path in ["/server_info", "/get_server_info"] {
         let answer = address.get(path)?;
-        if answer.status != 404 {
+        if !is_hidden(answer.status) {
             let resolved = address.json(path, &answer)?;
             let version = resolved["version"].as_str().map(str::to_owned);
             return Ok(ServerInfo { version, resolved: Some(resolved), ..listed });

@@ -2,12 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{Counters, Generate, Generated, Metrics, ServerInfo, TokenTimes, check_end, whole};
+use super::{Counters, Generate, Generated, Metrics, ServerInfo, TokenTimes, check_end, is_hidden, whole};
 use crate::{ServerError, http::Address};
 
 pub(super) fn info(address: &Address, listed: ServerInfo) -> Result<ServerInfo, ServerError> {
     let path = "/version";
-    let version = address.json(path, &address.get(path)?)?["version"].as_str().map(str::to_owned);
+    let answer = address.get(path)?;
+    let version = match is_hidden(answer.status) {
+        true => None,
+        false => address.json(path, &answer)?["version"].as_str().map(str::to_owned),
+    };
     // Available only in development mode.
     let path = "/server_info?config_format=json";
     let answer = address.get(path)?;
@@ -60,13 +64,17 @@ pub(super) fn generate(
             return Err(error["message"].as_str().map_or_else(|| error.to_string(), str::to_owned));
         }
         check_end(event["choices"][0]["finish_reason"].as_str(), None)?;
+        let ids = event["choices"][0]["token_ids"].as_array().filter(|ids| !ids.is_empty());
         if let Some(tokens) = whole(&event["usage"]["completion_tokens"]) {
             times.seen(tokens as usize);
+        } else if ids.is_some() || event["choices"][0]["text"].as_str().is_some_and(|text| !text.is_empty()) {
+            // A proxy may drop the usage of every chunk, or of all.
+            times.brought(ids.map(Vec::len));
         }
         // With --enable-prompt-tokens-details.
         generated.cached_tokens =
             whole(&event["usage"]["prompt_tokens_details"]["cached_tokens"]).or(generated.cached_tokens);
-        if let Some(ids) = event["choices"][0]["token_ids"].as_array() {
+        if let Some(ids) = ids {
             generated.output_ids.extend(ids.iter().filter_map(Value::as_u64).map(|id| id as u32));
         }
         take_speculation(&event["metrics"]["speculative_decoding"], &mut generated);

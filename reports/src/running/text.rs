@@ -11,6 +11,7 @@ use tuner::{
     trials::record::FullLoop,
 };
 
+use super::remarks_on;
 use crate::{definitions, figures, names};
 
 /// The answer for the terminal: what each server does under each load.
@@ -54,6 +55,11 @@ pub fn terminal(contents: &RunningContents) -> String {
     } else {
         aligned(&mut text, &rows, servers.len() == 1);
     }
+    for one in result::summaries(&contents.records) {
+        for remark in remarks_on(&one) {
+            let _ = writeln!(text, "{}{}: {remark}", numbered(one.server, servers.len()), names::heading(one.load));
+        }
+    }
     if servers.len() == 2 {
         text.push('\n');
         for pair in result::paired(&contents.records) {
@@ -91,7 +97,9 @@ pub fn terminal(contents: &RunningContents) -> String {
     for one in result::unpaired(&contents.records, servers) {
         let _ = writeln!(text, "not compared: {}", one.reason);
     }
-    let _ = writeln!(text, "\naccept length: {}", definitions::ACCEPT_LENGTH);
+    if rows.len() > 1 {
+        let _ = writeln!(text, "\naccept length: {}", definitions::ACCEPT_LENGTH);
+    }
     text
 }
 

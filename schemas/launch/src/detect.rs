@@ -26,7 +26,7 @@ pub(super) const MOST_WORDS: usize = 1 << 13;
 pub(super) use flags_of::engine_of_flags;
 pub(super) use hydra::as_flags;
 pub(super) use program::starts_engine;
-pub(super) use verl::{RANKS, VerlSwitch, rank_flags};
+pub(super) use verl::{RANKS, VerlSwitch, rollout_flags};
 
 /// Every text with a launch contains at least one of these substrings.
 const EVIDENT: [&str; 8] =

@@ -50,8 +50,11 @@ pub fn late_positions(main: &LoadFigures, settings: &LoggedSettings, flags: &Fla
         let lost = shares.lost(useful, main.accept_length);
         DiagnosisFinding {
             what: format!(
-                "of {all} drafts the last {} are accepted in {rarely} (position {}: {}{:.1}%)",
-                all - useful,
+                "of {all} drafts the last {} accepted in {rarely} (position {}: {}{:.1}%)",
+                match all - useful {
+                    1 => "one is".to_owned(),
+                    several => format!("{several} are"),
+                },
                 useful + 1,
                 if shares.are_measured { "" } else { "at most " },
                 100.0 * shares.by_position[useful]

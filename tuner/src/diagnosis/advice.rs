@@ -63,6 +63,30 @@ pub fn unknown(log: &ServerLog, has_other: bool, divides: bool) -> Vec<String> {
     unknown
 }
 
+/// Why a log was not compared with the one without speculation, each with its loads.
+pub fn not_compared(
+    (log, loads): (&ServerLog, &[LoadFigures]),
+    (other, plain): (&ServerLog, &[LoadFigures]),
+) -> String {
+    if !log.speculates() {
+        return "the speed-up: neither of the two logs has speculation".to_owned();
+    }
+    let running = |loads: &[LoadFigures]| {
+        let all: Vec<String> = loads.iter().map(|load| format!("{:.0}", load.running)).collect();
+        all.join(", ")
+    };
+    if loads.iter().all(|load| load.accept_length.is_none()) {
+        return "the speed-up: the log with speculation has no accept length".to_owned();
+    }
+    let engines = if log.kind == other.kind { "" } else { ", and the two logs are of different engines" };
+    format!(
+        "the speed-up: the loads of the two logs differ ({} running requests with speculation, {} without; 15% are allowed){engines}: \
+         give the log of the same load",
+        running(loads),
+        running(plain)
+    )
+}
+
 fn slower_than_none(against: &[Against]) -> Option<DiagnosisFinding> {
     let slow: Vec<&Against> = against.iter().filter(|against| against.speed_up < 1.0).collect();
     let shown = |against: &&Against| format!("{:.2}× at {:.0} running", against.speed_up, against.running[0]);
@@ -88,7 +112,7 @@ fn other_time(main: &LoadFigures, flags: &Flags) -> Option<DiagnosisFinding> {
     Some(DiagnosisFinding {
         what: match main.spent {
             Some(spent) => format!(
-                "{:.0}% of the time at {:.1} running requests is not rounds: {:.0}% prompts, the rest the host and time without \
+                "{:.0}% of the time at {:.0} running requests is not rounds: {:.0}% prompts, the rest the host and time without \
                  work",
                 100.0 * share,
                 main.running,
@@ -100,11 +124,18 @@ fn other_time(main: &LoadFigures, flags: &Flags) -> Option<DiagnosisFinding> {
                 main.running
             ),
         },
-        change: format!(
-            "speculation cannot shorten it; see whether prompts repeat (prefix cache), and {} for how many tokens of \
-             prompts run between rounds",
-            flags.prefill
-        ),
+        change: match main.spent {
+            // Prompts are the smaller part.
+            Some(spent) if 2.0 * spent.prefill < share => {
+                "speculation cannot shorten it: see what else runs on the host, and whether the clients send requests in time"
+                    .into()
+            }
+            _ => format!(
+                "speculation cannot shorten it; see whether prompts repeat (prefix cache), and {} for how many tokens of \
+                 prompts run between rounds",
+                flags.prefill
+            ),
+        },
     })
 }
 
@@ -151,7 +182,20 @@ fn waiting(loads: &[LoadFigures], log: &ServerLog, flags: &Flags) -> Option<Diag
     let change = match log.settings.max_running {
         _ if full => format!("the KV cache is full: {}, fewer drafts, or a KV cache in FP8", flags.memory),
         Some(limit) if load.running + 1.0 >= limit as f64 => limited(limit, log, flags),
-        _ => "prompts come faster than they are processed: look at the share of prompts above".to_owned(),
+        // Neither the limit nor the cache is reached, and prompts take little of the time.
+        _ if load.other_share.is_some_and(|share| share < 0.1) => match log.kind {
+            ApiKind::Sglang if log.settings.engine.is_none() => format!(
+                "SGLang keeps KV cache free for what running requests may still generate{}: lower --schedule-conservativeness \
+                 (1 by default), or the clients' max_new_tokens",
+                load.cache_used.map_or_else(String::new, |used| format!(" ({:.0}% of it is used)", 100.0 * used))
+            ),
+            _ => format!(
+                "neither {} nor the KV cache is at its limit: see whether requests wait for a grammar or for a transfer of \
+                 their KV cache",
+                flags.max_running
+            ),
+        },
+        _ => format!("prompts come faster than they are processed: raise {}, or send fewer requests", flags.prefill),
     };
     Some(DiagnosisFinding { what, change })
 }
@@ -170,11 +214,9 @@ fn limited(limit: usize, log: &ServerLog, flags: &Flags) -> String {
 }
 
 fn retractions(log: &ServerLog, flags: &Flags) -> Option<DiagnosisFinding> {
+    let times = if log.retractions == 1 { "once".to_owned() } else { format!("{} times", log.retractions) };
     (log.retractions > 0).then(|| DiagnosisFinding {
-        what: format!(
-            "requests were put back {} times because the KV cache was full: they are computed again",
-            log.retractions
-        ),
+        what: format!("requests were put back {times} because the KV cache was full: they are computed again"),
         change: format!("lower {} or raise {}", flags.max_running, flags.memory),
     })
 }

@@ -69,7 +69,7 @@ fn findings_name_the_cause_that_the_log_shows() {
     let said: Vec<String> =
         found.findings.iter().map(|finding| format!("{} → {}", finding.what, finding.change)).collect();
     for expected in [
-        "of 3 drafts the last 1 are accepted in under 10% of the rounds (position 3: 2.0%) → num_speculative_tokens 2",
+        "of 3 drafts the last one is accepted in under 10% of the rounds (position 3: 2.0%) → num_speculative_tokens 2",
         "10 requests wait while 64 run → --max-num-seqs is 64",
         "put back 3 times",
     ] {
@@ -296,4 +296,55 @@ fn advice_names_the_engine_that_wrote_the_log() {
         assert!(lines.iter().any(|line| line.contains(flag)), "{lines:#?}");
         assert!(kind == ApiKind::Sglang || !lines.iter().any(|line| line.contains("SGLang")), "{lines:#?}");
     }
+}
+
+#[test]
+fn requests_that_wait_without_a_limit_in_sight_are_explained_by_the_engine() {
+    for (kind, prompts, expected) in [
+        (ApiKind::Sglang, false, "(62% of it is used): lower --schedule-conservativeness"),
+        (ApiKind::Vllm, false, "neither --max-num-seqs nor the KV cache is at its limit"),
+        (ApiKind::Sglang, true, "prompts come faster than they are processed: raise --chunked-prefill-size"),
+    ] {
+        let mut queued = log(kind, 32.0, 20.0, Some(1.9));
+        queued.settings.max_running = Some(64);
+        let clean = queued.intervals[1].clone();
+        for interval in &mut queued.intervals {
+            if !prompts {
+                *interval = clean.clone();
+            }
+            (interval.waiting, interval.cache_used) = (40.0, Some(0.62));
+        }
+        let lines = said(&queued);
+        let about = lines.iter().find(|line| line.contains("40 requests wait")).expect("a finding");
+        assert!(about.contains(expected), "{about}");
+    }
+}
+
+#[test]
+fn advice_about_prompts_is_given_where_prompts_take_the_time() {
+    for (in_prefill, expected) in [(0.0, "see what else runs on the host"), (0.2, "see whether prompts repeat")] {
+        let mut counted = log(ApiKind::Sglang, 4.0, 20.0, Some(1.9));
+        let spent = external::log::Spent { all: 1.0, rounds: 30.0, in_rounds: 0.7, in_prefill, parts: [0.0; 3] };
+        counted.intervals.iter_mut().for_each(|interval| interval.spent = Some(spent));
+        let lines = said(&counted);
+        let about = lines.iter().find(|line| line.contains("at 4 running requests is not rounds")).expect("a finding");
+        assert!(about.contains(expected), "{about}");
+    }
+    let mut once = log(ApiKind::Sglang, 4.0, 20.0, Some(1.9));
+    once.retractions = 1;
+    assert!(said(&once).iter().any(|line| line.contains("were put back once because")), "{:#?}", said(&once));
+}
+
+#[test]
+fn a_comparison_that_is_missing_is_explained() {
+    let of = |log: &ServerLog, other: &ServerLog| diagnose(log, Some(other), Promise::default()).unknown[0].clone();
+    let (with, without) = (log(ApiKind::Sglang, 32.0, 12.0, Some(1.8)), log(ApiKind::Sglang, 8.0, 6.0, None));
+    let said = of(&with, &without);
+    assert!(said.contains("(32 running requests with speculation, 8 without"), "{said}");
+    assert!(!said.contains("different engines"), "{said}");
+    let said = of(&with, &log(ApiKind::Vllm, 8.0, 6.0, None));
+    assert!(said.contains("different engines"), "{said}");
+    assert!(of(&without, &log(ApiKind::Sglang, 8.0, 6.0, None)).contains("neither of the two"));
+    let compared = diagnose(&with, Some(&log(ApiKind::Sglang, 32.0, 6.0, None)), Promise::default());
+    assert!(!compared.unknown.iter().any(|line| line.contains("the speed-up")), "{:?}", compared.unknown);
 }

@@ -385,7 +385,7 @@ mod tests {
             models: vec!["m".into()],
             root: Some("org/model".into()),
             context_length: Some(4096),
-            resolved: None,
+            ..ServerInfo::default()
         };
         let server = described(ApiKind::Vllm, &info, COUNTERS, None);
         let reported = |name: &str| server.settings.iter().find(|one| one.name == name).expect("a row").clone();

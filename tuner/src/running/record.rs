@@ -251,6 +251,18 @@ impl RunningFigures {
         Some(format!("{retracted:.0} requests were retracted because the server's KV cache was full"))
     }
 
+    /// Whether the tokens of a request arrived together, so that neither the first one's time nor
+    /// the time between tokens is known: a proxy holds streams back, or the server counts tokens,
+    /// or streams them, in large pieces only.
+    pub fn arrives_at_once(&self) -> bool {
+        /// Tokens of a request that rounds of speculation yield one after the other.
+        const MANY: u64 = 8;
+        /// Share of a request's time that its tokens take at least.
+        const LEAST: f64 = 0.05;
+        let (whole, first) = (self.latency_ms.median, self.time_to_first_token_ms.median);
+        self.requests > 0 && self.output_tokens >= MANY * self.requests as u64 && whole - first < LEAST * whole
+    }
+
     /// The number of requests that ran together if the server ran fewer than were sent; `None` if
     /// it is not told.
     pub fn held_back(&self, load: TrialLoad) -> Option<usize> {
@@ -318,6 +330,19 @@ mod tests {
         assert_eq!(figures(None, 0, 3, false).cache(), PrefixCacheUse::Warm);
         assert_eq!(figures(None, 0, 3, true).cache(), PrefixCacheUse::Cold, "flushed");
         assert_eq!(figures(Some(0), 0, 3, false).cache(), PrefixCacheUse::Cold, "evicted meanwhile");
+    }
+
+    #[test]
+    fn streams_that_a_proxy_holds_back_have_no_first_token() {
+        let figures = |first: f64, tokens: u64| RunningFigures {
+            requests: 4,
+            output_tokens: tokens,
+            time_to_first_token_ms: TrialSpread { median: first, ..TrialSpread::default() },
+            latency_ms: TrialSpread { median: 100.0, ..TrialSpread::default() },
+            ..RunningFigures::default()
+        };
+        assert!(figures(99.0, 64).arrives_at_once());
+        assert!(!figures(20.0, 64).arrives_at_once() && !figures(99.0, 8).arrives_at_once());
     }
 
     #[test]

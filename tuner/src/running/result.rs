@@ -26,6 +26,9 @@ pub struct RunningSummary {
     pub cached: Option<f64>,
     /// Requests that ran together if fewer did than were sent.
     pub held_back: Option<usize>,
+    /// Whether tokens of a request arrived together in a trial, so that times of tokens are
+    /// missing.
+    pub arrives_at_once: bool,
 }
 
 /// Two servers under a load: the second relative to the first.
@@ -65,20 +68,20 @@ pub const FIGURES: [RunningFigure; 6] = [
         name: "per request",
         unit: "tok/s",
         more_is_better: Some(true),
-        of: |one| one.tokens_per_s_per_user,
+        of: |one| one.tokens_per_s_per_user.filter(|_| !one.arrives_at_once()),
     },
     RunningFigure { name: "accept length", unit: "", more_is_better: None, of: |one| one.accept_length },
     RunningFigure {
         name: "time to first token",
         unit: "ms",
         more_is_better: Some(false),
-        of: |one| Some(one.time_to_first_token_ms.median),
+        of: |one| (!one.arrives_at_once()).then_some(one.time_to_first_token_ms.median),
     },
     RunningFigure {
         name: "inter-token time",
         unit: "ms",
         more_is_better: Some(false),
-        of: |one| one.inter_token_ms.map(|spread| spread.median),
+        of: |one| one.inter_token_ms.filter(|_| !one.arrives_at_once()).map(|spread| spread.median),
     },
     RunningFigure { name: "request", unit: "ms", more_is_better: Some(false), of: |one| Some(one.latency_ms.median) },
 ];
@@ -189,6 +192,7 @@ fn summary(records: &[RunningRecord], (load, server, cache): (TrialLoad, usize, 
             .map(|one| one.held_back(load))
             .collect::<Option<Vec<_>>>()
             .and_then(|all| all.into_iter().max()),
+        arrives_at_once: trials.iter().any(|one| one.arrives_at_once()),
     }
 }
 

@@ -21,12 +21,14 @@ pub enum PromptFormat {
 }
 
 /// Columns of CSV files whose numbers are read: name in lower case, and the field that it becomes.
-const NUMBERS: [(&str, &str); 9] = [
+const NUMBERS: [(&str, &str); 10] = [
     ("timestamp", "timestamp"),
     ("arrival_s", "arrival_s"),
     ("arrival_ms", "arrival_ms"),
     ("input_length", "input_length"),
     ("output_length", "output_length"),
+    // slime
+    ("response_length", "output_length"),
     // BurstGPT
     ("request tokens", "input_length"),
     ("response tokens", "output_length"),
@@ -53,12 +55,21 @@ pub fn refusal(path: &Path, bytes: &[u8]) -> Option<String> {
         ));
     }
     let unpack = match bytes {
-        [0x1f, 0x8b, ..] => "gzip -dk",
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => "zstd -dk",
+        [0x1f, 0x8b, ..] => "gzip -d",
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => "zstd -d",
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => "xz -d",
+        [b'B', b'Z', b'h', b'1'..=b'9', b'1', b'A', b'Y', ..] => "bzip2 -d",
+        [0x04, 0x22, 0x4d, 0x18, ..] => "lz4 -d",
         [b'P', b'K', 3, 4, ..] => "unzip",
         _ => return None,
     };
-    Some(format!("a compressed file: unpack it with {unpack} {}", quoted(&name)))
+    Some(match (name.as_str(), unpack) {
+        ("-", "unzip") => "a zip archive: unpack it and give the file in it".to_owned(),
+        ("-", _) => format!("compressed: unpack it on its way, with `{unpack}c |`"),
+        (_, "unzip") => format!("a compressed file: unpack it with unzip {}", quoted(&name)),
+        // The packed file is kept.
+        _ => format!("a compressed file: unpack it with {unpack}k {}", quoted(&name)),
+    })
 }
 
 impl PromptFormat {

@@ -69,6 +69,16 @@ struct TraceFields {
     failed: bool,
 }
 
+/// The length of an output.
+#[derive(Deserialize)]
+struct LengthFields {
+    /// slime's samples have the other name.
+    #[serde(alias = "response_length")]
+    output_length: Option<usize>,
+    #[serde(default)]
+    failed: bool,
+}
+
 /// An arrival time under a key that several kinds of traces use.
 #[derive(Clone, Copy)]
 enum Timestamp {
@@ -134,6 +144,42 @@ pub fn read(
         trace.requests.push(TracedRequest { arrival, tokens, output_length });
     }
     Ok(trace)
+}
+
+/// The arrivals of a trace's requests, but for those that failed: seconds after the first one,
+/// ascending.
+///
+/// # Errors
+/// When the text is no trace, with the line.
+pub fn arrivals(path: &Path, content: &str) -> Result<Vec<f64>, TunerError> {
+    let lines = lines(path, content).map_err(|wrong| wrong.in_file(path))?;
+    let served: Vec<f64> = lines.iter().filter(|line| !line.failed).map(|line| line.arrival).collect();
+    let Some(first) = served.first().copied() else {
+        let reason = "it has no request that did not fail".to_owned();
+        return Err(TunerError::Malformed { path: path.to_owned(), reason });
+    };
+    Ok(served.into_iter().map(|at| at - first).collect())
+}
+
+/// The output lengths in a table or in JSON, of a trace or of the samples of a rollout.
+///
+/// # Errors
+/// When the text has entries without a length, with the line.
+pub fn output_lengths(path: &Path, content: &str) -> Result<Vec<usize>, TunerError> {
+    let entries = file::entries(path, content).map_err(|wrong| wrong.in_file(path))?;
+    let mut lengths = Vec::new();
+    for entry in &entries {
+        let fields: LengthFields = entry.read().map_err(|wrong| wrong.in_file(path))?;
+        match fields.output_length {
+            _ if fields.failed => {}
+            Some(length) if length > 0 => lengths.push(length),
+            found => {
+                let said = found.map_or("no output_length or response_length", |_| "a length of 0");
+                return Err(entry.wrong(format!("{said}: expected the tokens of an output")).in_file(path));
+            }
+        }
+    }
+    Ok(lengths)
 }
 
 /// Whether a trace has requests of which only the length is known; `false` if it cannot be read.
@@ -299,6 +345,23 @@ mod tests {
             let wrong = lines(&content).expect_err(bad);
             assert_eq!(wrong.line, 3, "{bad}");
             assert!(wrong.reason.contains(reason), "{bad}: {}", wrong.reason);
+        }
+    }
+
+    #[test]
+    fn arrivals_and_lengths_are_read_without_prompts() {
+        let csv = "Timestamp,Model,Request tokens,Response tokens\n5,m,472,18\n45,m,1,0\n65.5,m,1,230\n";
+        let path = Path::new("t.csv");
+        assert_eq!(arrivals(path, csv).expect("BurstGPT's"), [0.0, 60.5]);
+        assert_eq!(output_lengths(path, csv).expect("BurstGPT's"), [18, 230]);
+        let path = Path::new("t.jsonl");
+        let mooncake = "{\"timestamp\": 500, \"hash_ids\": [1], \"output_length\": 3}\n{\"timestamp\": 0, \"hash_ids\": [], \"output_length\": 4}";
+        assert_eq!(arrivals(path, mooncake).expect("Mooncake's"), [0.0, 0.5]);
+        let samples = "{\"response_length\": 7, \"reward\": 1}\n{\"response_length\": 9}";
+        assert_eq!(output_lengths(path, samples).expect("slime's"), [7, 9]);
+        for wrong in ["{\"tokens\": 7}", "{\"response_length\": 0}"] {
+            let found = output_lengths(path, &format!("{samples}\n{wrong}")).expect_err(wrong).to_string();
+            assert!(found.contains('3') && found.contains("expected the tokens of an output"), "{found}");
         }
     }
 

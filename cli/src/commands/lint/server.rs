@@ -41,8 +41,7 @@ impl LintedServer {
     /// Queries an SGLang, spectune or vLLM server.
     pub fn ask(url: &str, key: Option<ApiKey>) -> anyhow::Result<Self> {
         let url = &server_address(url).map_err(anyhow::Error::msg)?;
-        let (_, info) = Api::recognise(url, key, TIMEOUT)
-            .with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
+        let (_, info) = Api::recognise(url, key, TIMEOUT)?;
         Ok(Self::new(url, info))
     }
 

@@ -30,12 +30,12 @@ const MTP: [&str; 2] = [".model.mtp.", ".rollout.mtp."];
 /// verl's key of the model that the engine serves.
 const MODEL: &str = "actor_rollout_ref.model.path";
 
-/// verl's section on the engine itself, whose keys of ranks are in `verl`.
+/// verl's section on the engine itself, whose keys of ranks and limits are in `verl`.
 const ROLLOUT: &str = "actor_rollout_ref.rollout.";
 
 /// The index of the word that names the program.
 pub fn program(texts: &[&str], words: &[Field<'_>]) -> Option<usize> {
-    let is_own = |argument: &Override<'_>| argument.flag.is_none() && argument.section != OverrideSection::Ranks;
+    let is_own = |argument: &Override<'_>| argument.flag.is_none() && argument.section != OverrideSection::Rollout;
     let given = || texts.iter().filter_map(|text| argument(text)).any(|argument| is_own(&argument));
     let at = words.iter().position(|word| {
         // A variable before it may hold its folder.
@@ -79,8 +79,8 @@ enum OverrideSection {
     Engine,
     /// One of verl's section on multi-token prediction.
     Mtp,
-    /// One of verl's numbers of ranks.
-    Ranks,
+    /// One of verl's section on the engine itself.
+    Rollout,
 }
 
 fn argument(text: &str) -> Option<Override<'_>> {
@@ -95,8 +95,8 @@ fn argument(text: &str) -> Option<Override<'_>> {
         let section = OverrideSection::Engine;
         return Some(Override { engine: None, key, name: MODEL, flag: Some("--model"), section, value });
     }
-    if let Some(name) = path.trim_start_matches('+').strip_prefix(ROLLOUT).filter(|name| verl::RANKS.contains(name)) {
-        let (key, section) = (path.len() - name.len(), OverrideSection::Ranks);
+    if let Some(name) = path.trim_start_matches('+').strip_prefix(ROLLOUT).filter(|name| verl::is_of_rollout(name)) {
+        let (key, section) = (path.len() - name.len(), OverrideSection::Rollout);
         return Some(Override { engine: None, key, name, flag: None, section, value });
     }
     let behind = |section: &str| match section.starts_with('.') {
@@ -115,7 +115,7 @@ fn argument(text: &str) -> Option<Override<'_>> {
 
 /// The engine's arguments among some words, as flags with their values, each with its own span.
 pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>], of_engine: Engine) -> Vec<Field<'a>> {
-    let (mut fields, mut switches, mut ranks) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut fields, mut switches, mut of_rollout) = (Vec::new(), Vec::new(), Vec::new());
     for word in words {
         let text = word.value.written();
         let Some(Override { key, name, flag, section, value, .. }) = argument(text) else { continue };
@@ -140,8 +140,8 @@ pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>], of
                 switches.push(own(given));
                 continue;
             }
-            OverrideSection::Ranks => {
-                ranks.push(own(given));
+            OverrideSection::Rollout => {
+                of_rollout.push(own(given));
                 continue;
             }
         }
@@ -157,12 +157,13 @@ pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>], of
     let has = |names: &[&str]| words.iter().any(|word| names.iter().any(|name| word.value.written().starts_with(name)));
     let has_own_config = has(&["--config-path", "--config-dir"]);
     let of_mtp = verl::flags(&switches, of_engine, has_own_config, &fields);
-    // Where a config of the user's own gives the number of ranks, it is not known.
+    // Where a config of the user's own gives these numbers, they are not known.
     let is_verl = !has_own_config && !has(&["--config-name"]);
     let engine = words.iter().find(|word| word.value.written().starts_with("actor_rollout_ref.rollout.name="));
-    let of_ranks = verl::rank_flags(&ranks, of_engine, engine.map(|word| word.span).filter(|_| is_verl), &fields);
+    let of_rollout =
+        verl::rollout_flags(&of_rollout, of_engine, engine.map(|word| word.span).filter(|_| is_verl), &fields);
     fields.extend(of_mtp);
-    fields.extend(of_ranks);
+    fields.extend(of_rollout);
     fields
 }
 

@@ -1,4 +1,4 @@
-//! verl's switches of multi-token prediction (`MtpConfig`) and its numbers of ranks
+//! verl's switches of multi-token prediction (`MtpConfig`) and its numbers of ranks and limits
 //! (`RolloutConfig`), and the engine's flags that they stand for, with verl's own defaults.
 
 use schemas::{
@@ -49,6 +49,26 @@ const EXPERT: &str = "expert_parallel_size";
 
 /// The ranks of an engine for which nothing is written.
 const DEFAULT_RANKS: &str = "2";
+
+/// Limits of the rollout, with the flags that verl gives vLLM and SGLang; empty for none.
+const LIMITS: [(&str, &str, &str); 5] = [
+    (SEQUENCES, "--max-num-seqs", "--max-running-requests"),
+    ("gpu_memory_utilization", "--gpu-memory-utilization", "--mem-fraction-static"),
+    ("max_model_len", "--max-model-len", ""),
+    ("max_num_batched_tokens", "--max-num-batched-tokens", ""),
+    ("dtype", "--dtype", "--dtype"),
+];
+const SEQUENCES: &str = "max_num_seqs";
+/// The switch that turns CUDA graphs off.
+const EAGER: &str = "enforce_eager";
+
+/// Requests that an engine runs together for which nothing is written.
+const DEFAULT_SEQUENCES: &str = "1024";
+
+/// Whether a key of the rollout says how the engine runs.
+pub fn is_of_rollout(name: &str) -> bool {
+    RANKS.contains(&name) || name == EAGER || LIMITS.iter().any(|(key, ..)| *key == name)
+}
 
 /// A key of verl's as it is written.
 pub struct VerlSwitch<'a> {
@@ -103,9 +123,43 @@ fn is_among(others: &[Field<'_>], flag: &str) -> bool {
     others.iter().any(|other| other.value.known().is_some_and(|text| text.starts_with(whole)))
 }
 
-/// The flags that verl gives the engine for its numbers of ranks, beside those in `others`.
-/// `default` is the place for verl's own number, if no other config gives one.
-pub fn rank_flags<'a>(
+/// The flags that verl gives the engine for its numbers of ranks and its limits, beside those in
+/// `others`. `default` is the place for verl's own numbers, if no other config gives any.
+pub fn rollout_flags<'a>(
+    written: &[VerlSwitch<'a>],
+    engine: Engine,
+    default: Option<Span>,
+    others: &[Field<'a>],
+) -> Vec<Field<'a>> {
+    let mut fields = rank_flags(written, engine, default, others);
+    let find = |name: &str| written.iter().rfind(|switch| switch.name == name);
+    let mut add = |flag: &'static str, place: Span, given: Option<Field<'a>>| {
+        if !flag.is_empty() && !is_among(others, flag) {
+            fields.push(Located::new(Value::Known(flag.into()), place));
+            fields.extend(given);
+        }
+    };
+    for (key, of_vllm, of_sglang) in LIMITS {
+        let flag = if engine == Engine::Vllm { of_vllm } else { of_sglang };
+        match (find(key), default) {
+            (Some(switch), _) if matches!(switch.given.value.written(), "null" | "None" | "~") => {}
+            (Some(switch), _) => add(flag, switch.place, Some(switch.given.clone())),
+            (None, Some(place)) if key == SEQUENCES => {
+                add(flag, place, Some(Located::new(Value::Known(DEFAULT_SEQUENCES.into()), place)));
+            }
+            (None, _) => {}
+        }
+    }
+    let is_on = |switch: &&VerlSwitch<'_>| matches!(switch.given.value.known(), Some("True" | "true"));
+    if let Some(switch) = find(EAGER).filter(is_on) {
+        let flag = if engine == Engine::Vllm { "--enforce-eager" } else { "--disable-cuda-graph" };
+        add(flag, switch.place, None);
+    }
+    fields
+}
+
+/// The flags of the numbers of ranks.
+fn rank_flags<'a>(
     written: &[VerlSwitch<'a>],
     engine: Engine,
     default: Option<Span>,
@@ -173,7 +227,7 @@ mod tests {
             given: Located::new(value(text), Span::default()),
         };
         let written: Vec<VerlSwitch<'_>> = written.iter().map(switch).collect();
-        let found = rank_flags(&written, engine, is_default.then(Span::default), &[]);
+        let found = rollout_flags(&written, engine, is_default.then(Span::default), &[]);
         let words: Vec<&str> = found.iter().map(|field| field.value.written()).collect();
         assert_eq!(words.join(" "), expected);
     }
@@ -181,17 +235,43 @@ mod tests {
     #[test]
     fn numbers_of_ranks_are_those_that_verl_gives_the_engine() {
         let (sglang, vllm) = (Engine::Sglang, Engine::Vllm);
-        check(&[], sglang, true, "--tp-size 2");
-        check(&[], vllm, true, "--tensor-parallel-size 2");
+        check(&[], sglang, true, "--tp-size 2 --max-running-requests 1024");
+        check(&[], vllm, true, "--tensor-parallel-size 2 --max-num-seqs 1024");
         check(&[], vllm, false, "");
-        check(&[(TENSOR, "4")], vllm, true, "--tensor-parallel-size 4");
-        check(&[(TENSOR, "4"), (DATA, "2"), (EXPERT, "8")], sglang, true, "--tp-size 8 --dp-size 2 --ep-size 8");
+        check(&[(TENSOR, "4")], vllm, false, "--tensor-parallel-size 4");
+        check(&[(TENSOR, "4"), (DATA, "2"), (EXPERT, "8")], sglang, false, "--tp-size 8 --dp-size 2 --ep-size 8");
         check(
             &[(TENSOR, "4"), (DATA, "2"), (EXPERT, "8")],
             vllm,
-            true,
+            false,
             "--tensor-parallel-size 4 --data-parallel-size 2 --enable-expert-parallel",
         );
-        check(&[(TENSOR, "$TP"), (EXPERT, "1")], sglang, true, "--tp-size $TP");
+        check(&[(TENSOR, "$TP"), (EXPERT, "1")], sglang, false, "--tp-size $TP");
+    }
+
+    #[test]
+    fn limits_are_those_that_verl_gives_the_engine() {
+        let written = [
+            (TENSOR, "1"),
+            (SEQUENCES, "256"),
+            ("gpu_memory_utilization", "0.6"),
+            ("max_model_len", "null"),
+            ("max_num_batched_tokens", "8192"),
+            (EAGER, "True"),
+        ];
+        check(
+            &written,
+            Engine::Vllm,
+            true,
+            "--tensor-parallel-size 1 --max-num-seqs 256 --gpu-memory-utilization 0.6 --max-num-batched-tokens 8192 \
+             --enforce-eager",
+        );
+        check(
+            &written,
+            Engine::Sglang,
+            true,
+            "--tp-size 1 --max-running-requests 256 --mem-fraction-static 0.6 --disable-cuda-graph",
+        );
+        check(&[(EAGER, "False"), (SEQUENCES, "$N")], Engine::Vllm, false, "--max-num-seqs $N");
     }
 }

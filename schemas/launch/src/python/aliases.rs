@@ -97,7 +97,8 @@ mod tests {
     fn a_function_returns_keywords_of_a_class() {
         let plain = "def given(path):\n  return {\"model_path\": \"m\", \"tp_size\": 2}\n";
         check(&format!("{plain}sgl.Engine(**given(x), speculative_num_steps=3)\n"), [Some("m"), Some("3")]);
-        let steps = "def given():\n  own = dict(model_path=\"m\")\n  own[\"speculative_num_steps\"] = 3\n  return own\n";
+        let steps =
+            "def given():\n  own = dict(model_path=\"m\")\n  own[\"speculative_num_steps\"] = 3\n  return own\n";
         check(&format!("{steps}sgl.Engine(**given())\n"), [Some("m"), Some("3")]);
         check(&format!("{steps}settings = given()\nsgl.Engine(**settings)\n"), [Some("m"), Some("3")]);
         // The parameter of a function is not known, nor is what one of two returns gives.

@@ -19,7 +19,7 @@ use crate::{
     arguments::flag_names::FlagNames,
     command::Field,
     context::TextForm,
-    detect::{RANKS, VerlSwitch, rank_flags},
+    detect::{RANKS, VerlSwitch, rollout_flags},
 };
 
 /// Keys under which srt-slurm keeps the arguments of its workers, by role.
@@ -112,7 +112,7 @@ impl<'a> ConfigReader<'a> {
         found
     }
 
-    /// Adds the flags that verl gives the engine for its numbers of ranks.
+    /// Adds the flags that verl gives the engine for its numbers of ranks and its limits.
     fn add_ranks(&self, rollout: &'a Map, launch: &mut Launch) {
         let switch = |(key, value): &(Id, Id)| {
             let (key, value) = (self.tree.scalar(*key)?, self.tree.scalar(*value)?);
@@ -127,7 +127,7 @@ impl<'a> ConfigReader<'a> {
             .iter()
             .map(|argument| Located::new(Value::Known(argument.flag.value.clone().into()), argument.flag.span))
             .collect();
-        let mut fields = rank_flags(&written, launch.engine, None, &others).into_iter().peekable();
+        let mut fields = rollout_flags(&written, launch.engine, None, &others).into_iter().peekable();
         let names = FlagNames::for_engine(launch.engine, self.options.version);
         while let Some(flag) = fields.next() {
             let place = flag.span;
