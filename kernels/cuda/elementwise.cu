@@ -95,9 +95,9 @@ __device__ __forceinline__ void norm_row(NORM) {
 
 /// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; skipped if
 /// `add` is null), then `normed = stream · inverse_root(mean(stream²) + epsilon) · weight`. With
-/// `keep`, the sum is also written there. Rows of stream, add, normed and keep are `*_stride` apart.
-/// `source` (or null) maps a row to the row of `stream` that it reads; then `add` is not used.
-/// Width is a multiple of VECTOR. Grid: rows; one thread per vector of a row, up to 512.
+/// `keep`, the sum is also written there. Rows of stream, add, normed and keep are `*_stride`
+/// apart. `source` (or null) maps a row to the row of `stream` that it reads; then `add` is not
+/// used. Width is a multiple of VECTOR. Grid: rows; one thread per vector of a row, up to 512.
 extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<0>(NORM_ARGUMENTS); }
 
 /// The same with the addend in parts.

@@ -1,5 +1,6 @@
-// RMS norms of rows of which a thread has four elements at a time: few, so that it has asked for all
-// parts of them before it waits for one. A block has a row, or with few rows a cluster of blocks.
+// RMS norms of rows of which a thread has four elements at a time: few, so that it has asked for
+// all parts of them before it waits for one. A block has a row, or with few rows a cluster of
+// blocks.
 // Included after vectors.cuh.
 #pragma once
 
@@ -27,7 +28,8 @@ __device__ __forceinline__ u32 largest_of_warp(u32 most) {
 /// Elements that a warp has at a time.
 #define RUN (4 * WARP)
 
-/// What a warp, a block or a cluster has met: the sum of squares, and the largest magnitude, as bits.
+/// What a warp, a block or a cluster has met: the sum of squares, and the largest magnitude, as
+/// bits.
 struct Met {
   float squares;
   u32 most;
@@ -71,8 +73,8 @@ struct Row {
 /// `rms_norm` of elementwise.cu, of which `normed` may be null. `begin` is called with the largest
 /// magnitude of the row's elements times their weights, as bits, and what these are multiplied by;
 /// `write` by whole warps, with the first of a lane's elements, whether there are any, and the
-/// result. A warp has RUN elements at a time. Dynamic shared memory: 8 bytes per RUN elements of the
-/// row, or per warp if SHARED, where a thread has four elements in all.
+/// result. Dynamic shared memory: 8 bytes per RUN elements of the row, or per warp if SHARED, where
+/// a thread has four elements in all.
 template <bool SHARED, class Begin, class Write>
 __device__ __forceinline__ void norm_row_in_fours(NORM, Begin&& begin, Write&& write) {
   DYNAMIC_SHARED(shared);

@@ -184,8 +184,8 @@ __device__ __forceinline__ void write_four_numbers(void* out, int as_values, u64
   if (real) *(u32*)((W*)out + at / NUMBERS * NUMBERS + place * 4) = word;
 }
 
-/// Norms a row (norms.cuh), rounds it, and quantises it. One exchange is enough: the largest value is
-/// that of the largest element times its weight, up to its rounding.
+/// Norms a row (norms.cuh), rounds it, and quantises it. One exchange is enough: the largest value
+/// is that of the largest element times its weight, up to its rounding.
 template <bool BLOCKS, bool SHARED>
 __device__ __forceinline__ void norm_and_quantise(OUT_PARAMETERS, NORM) {
   float scale = 1.0f;

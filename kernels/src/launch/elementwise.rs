@@ -172,8 +172,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
 
-    /// As [`rms_norm`](Self::rms_norm), but several blocks share each of few wide rows, whose sums of
-    /// squares have another order.
+    /// As [`rms_norm`](Self::rms_norm), but several blocks share each of few wide rows, whose sums
+    /// of squares have another order.
     ///
     /// # Errors
     /// As there.

@@ -249,11 +249,7 @@ fn ranks(context: &Context<'_>, prefills: &[&Launch]) -> Option<Finding> {
 fn windows(context: &Context<'_>, prefills: &[&Launch]) -> Option<Finding> {
     let class = context.target_config()?.architecture()?;
     let is_divided_apart = WINDOWED.iter().any(|own| class.starts_with(own))
-        && !context
-            .launch
-            .arguments
-            .iter()
-            .any(|argument| argument.is_sglang(context.launch.engine, "disable-hybrid-swa-memory"));
+        && context.launch.argument("disable-hybrid-swa-memory").is_none();
     if !(V0_5_13..V0_5_22).contains(&context.version()) || !is_divided_apart {
         return None;
     }

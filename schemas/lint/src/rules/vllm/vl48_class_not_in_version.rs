@@ -90,7 +90,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let has_own_models = matches!(platform_of(context), Some(Platform::Ascend | Platform::Other));
-    let chooses = ["--model-impl", "--hf-overrides"].iter().any(|flag| context.launch.vllm_flag(flag).is_some());
+    let chooses = ["model-impl", "hf-overrides"].into_iter().any(|flag| context.launch.argument(flag).is_some());
     if has_own_models || chooses || context.launch.forks.any_of(context.launch.engine) || context.launch.may_be_fork() {
         return None;
     }
