@@ -31,7 +31,8 @@ pub struct DictionaryPair<'t> {
 
 impl<'t> DictionaryPairs<'t> {
     /// The pairs of a dictionary that is used at `at`: an expression, what a function returns, or
-    /// the name of one with its changes until then. What is not followed is one of the others; `None` if a key is no text.
+    /// the name of one with its changes until then. What is not followed is one of the others;
+    /// `None` if a key is no text.
     pub fn at_use(text: &'t str, names: &PythonNames<'t>, own: Node<'t>, at: Node<'t>, depth: usize) -> Option<Self> {
         let mut pairs = Self::default();
         if depth > DEPTH || !names.spend() {
