@@ -4,17 +4,11 @@
 // Included after vectors.cuh.
 #pragma once
 
-__device__ __forceinline__ u32 magnitude(float x) { return float_bits(x) & 0x7fffffffu; }
 __device__ __forceinline__ u32 largest_of(float4 x) {
   return max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w)));
 }
 __device__ __forceinline__ float4 operator*(float4 a, float4 b) {
   return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
-}
-
-/// The largest of a warp's lanes, in every lane.
-__device__ __forceinline__ u32 largest_of_warp(u32 most) {
-  return fold_warp(most, [](u32 own, u32 other) { return own > other ? own : other; });
 }
 
 #ifdef CLUSTERS
@@ -52,7 +46,7 @@ __device__ __forceinline__ Met meet(const Met* met, int runs) {
     Met other = SHARED ? load_from_block(met + at % runs, at / runs) : met[at];
     all = Met{all.squares + other.squares, max(all.most, other.most)};
   }
-  all = Met{warp_sum(all.squares), largest_of_warp(all.most)};
+  all = Met{warp_sum(all.squares), largest_of_lanes<WARP>(all.most)};
   if (SHARED) cluster_arrive_relaxed();
   return all;
 }
@@ -97,7 +91,7 @@ __device__ __forceinline__ void norm_row_in_fours(NORM, Begin&& begin, Write&& w
     }
     if (at == start) first = x;
     float squares = warp_sum(x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w);
-    u32 most = largest_of_warp(largest_of(x * by));
+    u32 most = largest_of_lanes<WARP>(largest_of(x * by));
     if (lane() == 0) met[run] = Met{squares, most};
   }
   Met all = meet<SHARED>(met, SHARED ? warps : (width + RUN - 1) / RUN);

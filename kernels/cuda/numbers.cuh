@@ -1,5 +1,5 @@
 // Rows as FP8 numbers (e4m3) times float scales, for products in FP8. Included after weights.cuh
-// with -DW_FP8.
+// with -DW_FP8, and vectors.cuh.
 //
 // A row has one scale, or one for each W_BLOCK numbers of it. Scales of blocks are
 // `[blocks, stride]`, so that those of neighbouring rows lie side by side; `row_stride` rows fit
@@ -17,23 +17,15 @@
 
 __device__ __forceinline__ int row_stride(int rows) { return (rows + 3) / 4 * 4; }
 
-/// The largest magnitude of some values, as bits: NaN is larger than all others.
+/// The largest magnitude of some values, as bits.
 __device__ __forceinline__ u32 largest_of(const float (&values)[NUMBERS]) {
   u32 most = 0;
 #pragma unroll
-  for (int i = 0; i < NUMBERS; i++) most = max(most, float_bits(values[i]) & 0x7fffffffu);
+  for (int i = 0; i < NUMBERS; i++) most = max(most, magnitude(values[i]));
   return most;
 }
 
-/// The same of all lanes of each group of COUNT.
-template <int COUNT>
-__device__ __forceinline__ u32 largest_of_lanes(u32 most) {
-#pragma unroll
-  for (int mask = COUNT / 2; mask > 0; mask /= 2) most = max(most, shuffle_xor(most, mask));
-  return most;
-}
-
-/// The same of a block; `scratch` is 32 words of shared memory.
+/// The largest of a block's threads; `scratch` is 32 words of shared memory.
 __device__ __forceinline__ u32 largest_of_block(u32 most, u32* scratch) {
   most = largest_of_lanes<WARP>(most);
   if (lane() == 0) scratch[warp()] = most;
@@ -69,4 +61,23 @@ __device__ __forceinline__ void write_numbers(void* out, int as_values, u64 at, 
   uint4* to = (uint4*)((T*)out + at);
   to[0] = make_uint4(low[0], low[1], low[2], low[3]);
   to[1] = make_uint4(high[0], high[1], high[2], high[3]);
+}
+
+/// Writes the four values of each lane over a scale, as numbers or as T; `at` is that of a lane's
+/// first. Lanes exchange values for numbers that lie side by side, so whole warps call this.
+/// Nothing is written for lanes that are not `real`.
+__device__ __forceinline__ void write_four_numbers(void* out, int as_values, u64 at, bool real, float4 values, float scale) {
+  float by = 1.0f / scale, a = values.x * by, b = values.y * by, c = values.z * by, d = values.w * by;
+  if (as_values) {
+    u32 first, last;
+    decode(first, last, (u32)e4m3_pair(c, a) | (u32)e4m3_pair(d, b) << 16);
+    if (real) *(uint2*)((T*)out + at) = make_uint2(first, last);
+    return;
+  }
+  bool second_half = lane() & 2;
+  float one = shuffle_xor(second_half ? a : c, 2), other = shuffle_xor(second_half ? b : d, 2);
+  u32 word = second_half ? (u32)e4m3_pair(c, one) | (u32)e4m3_pair(d, other) << 16
+                         : (u32)e4m3_pair(one, a) | (u32)e4m3_pair(other, b) << 16;
+  int place = (lane() & 1) * 2 + (second_half ? 1 : 0);
+  if (real) *(u32*)((W*)out + at / NUMBERS * NUMBERS + place * 4) = word;
 }

@@ -149,7 +149,7 @@ __device__ __forceinline__ void quantise_in_cluster(OUT_PARAMETERS, const T* x, 
     scale = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(values)), nullptr);
     if (at % W_BLOCK == 0 && at < width) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = scale;
   } else {
-    u32 most = largest_of_warp(largest_of(values));
+    u32 most = largest_of_lanes<WARP>(largest_of(values));
     if (lane() == 0) ((Met*)shared)[warp()] = Met{0.0f, most};
     scale = scale_for(meet<true>((Met*)shared, (int)blockDim.x / WARP).most, fixed);
     if (rank == 0 && threadIdx.x == 0) scales[row] = scale;
@@ -164,25 +164,6 @@ __device__ __forceinline__ void quantise_in_cluster(OUT_PARAMETERS, const T* x, 
 extern "C" __global__ void __launch_bounds__(256) quantise_rows_cluster(PARAMETERS) { quantise_in_cluster<false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) quantise_blocks_cluster(PARAMETERS) { quantise_in_cluster<true>(ARGUMENTS); }
 #endif
-
-/// Writes the four values of each lane over a scale, as numbers or as T; `at` is that of a lane's
-/// first. Lanes exchange values for numbers that lie side by side (see `write_numbers`), so whole
-/// warps call this. Nothing is written for lanes that are not `real`.
-__device__ __forceinline__ void write_four_numbers(void* out, int as_values, u64 at, bool real, float4 values, float scale) {
-  float by = 1.0f / scale, a = values.x * by, b = values.y * by, c = values.z * by, d = values.w * by;
-  if (as_values) {
-    u32 first, last;
-    decode(first, last, (u32)e4m3_pair(c, a) | (u32)e4m3_pair(d, b) << 16);
-    if (real) *(uint2*)((T*)out + at) = make_uint2(first, last);
-    return;
-  }
-  bool second_half = lane() & 2;
-  float one = shuffle_xor(second_half ? a : c, 2), other = shuffle_xor(second_half ? b : d, 2);
-  u32 word = second_half ? (u32)e4m3_pair(c, one) | (u32)e4m3_pair(d, other) << 16
-                         : (u32)e4m3_pair(one, a) | (u32)e4m3_pair(other, b) << 16;
-  int place = (lane() & 1) * 2 + (second_half ? 1 : 0);
-  if (real) *(u32*)((W*)out + at / NUMBERS * NUMBERS + place * 4) = word;
-}
 
 /// Norms a row (norms.cuh), rounds it, and quantises it. One exchange is enough: the largest value
 /// is that of the largest element times its weight, up to its rounding.

@@ -1,4 +1,4 @@
-// Elements of rows in 16-byte accesses, and rows that a linear layer has left in parts.
+// Elements of rows in 16-byte accesses, rows that a linear layer has left in parts, and magnitudes.
 #pragma once
 
 // Elements per 16-byte access.
@@ -34,6 +34,17 @@ __device__ __forceinline__ void write_vector(T* at, const float values[VECTOR]) 
 #endif
   }
   *(uint4*)at = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/// A magnitude as bits, which are ordered as magnitudes are: NaN is larger than all others.
+__device__ __forceinline__ u32 magnitude(float x) { return float_bits(x) & 0x7fffffffu; }
+
+/// The largest of all lanes of each group of COUNT.
+template <int COUNT>
+__device__ __forceinline__ u32 largest_of_lanes(u32 most) {
+#pragma unroll
+  for (int mask = COUNT / 2; mask > 0; mask /= 2) most = max(most, shuffle_xor(most, mask));
+  return most;
 }
 
 /// Four consecutive elements at an index that is a multiple of 4, in one access; and as floats.

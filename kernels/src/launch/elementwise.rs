@@ -8,7 +8,7 @@ use super::{
     linear_wide,
 };
 use crate::{
-    device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
+    device::{Arg, DeviceError, Element, Geometry, KernelFile, Slice, Split},
     reference::CacheScales,
 };
 
@@ -156,20 +156,12 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, or the device fails.
     pub fn rms_norm(&self, norm: RmsNorm<'_>) -> Result<(), DeviceError> {
-        let RmsNorm { source, rows, width, epsilon, .. } = norm;
-        let (shared, parts) = self.norm_arguments(norm)?;
-        let name = match parts {
+        let name = |parts: usize| match parts {
             0 => "rms_norm",
             1..=2 => "rms_norm_two",
             _ => "rms_norm_parts",
         };
-        let kernel = self.kernel(FILE, name)?;
-        let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
-        let arguments = [&shared[..], &own].concat();
-        let threads = self.norm_threads(width);
-        // SAFETY: lengths are checked above; rows of `source` come from the caller's layout kernels
-        // and are within bounds.
-        unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
+        self.launch_norm(norm, line(norm.rows, self.norm_threads(norm.width)), name)
     }
 
     /// As [`rms_norm`](Self::rms_norm), but several blocks share each of few wide rows, whose sums
@@ -178,13 +170,25 @@ impl Kernels {
     /// # Errors
     /// As there.
     pub fn rms_norm_shared(&self, norm: RmsNorm<'_>) -> Result<(), DeviceError> {
-        let RmsNorm { source, rows, width, epsilon, .. } = norm;
-        let cluster = self.cluster_of_norms(rows, width).filter(|_| width >= LEAST_SHARED);
-        let Some(geometry) = cluster else { return self.rms_norm(norm) };
-        let (shared, _) = self.norm_arguments(norm)?;
-        let kernel = self.kernel(FILE, "rms_norm_cluster")?;
+        match self.cluster_of_norms(norm.rows, norm.width).filter(|_| norm.width >= LEAST_SHARED) {
+            Some(geometry) => self.launch_norm(norm, geometry, |_| "rms_norm_cluster"),
+            None => self.rms_norm(norm),
+        }
+    }
+
+    /// Launches the kernel for an addend in this many parts.
+    fn launch_norm(
+        &self,
+        norm: RmsNorm<'_>,
+        geometry: Geometry,
+        name: impl Fn(usize) -> &'static str,
+    ) -> Result<(), DeviceError> {
+        let RmsNorm { source, width, epsilon, .. } = norm;
+        let (shared, parts) = self.norm_arguments(norm)?;
+        let kernel = self.kernel(FILE, name(parts))?;
         let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
-        // SAFETY: as for `rms_norm`.
+        // SAFETY: lengths are checked above; rows of `source` come from the caller's layout kernels
+        // and are within bounds.
         unsafe { self.device.launch(&kernel, geometry, &[&shared[..], &own].concat()) }
     }
 

@@ -150,8 +150,7 @@ fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Finding 
     finding.depends.unknown_name = meant.is_none();
     match meant {
         Some(known) => {
-            let prefix = engine.flag_prefix();
-            let meant = format!("{prefix}{known}");
+            let meant = format!("{}{known}", engine.flag_prefix());
             finding.help = Some(format!("write `{meant}`"));
             let edits = vec![Edit { span: argument.flag.span, replacement: meant }];
             let description = "write the intended flag".into();
@@ -160,8 +159,7 @@ fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Finding 
         None if engine != Engine::Spectune => {
             let name = own_name(&argument.flag.value, engine).unwrap_or_default();
             if let Some((_, own)) = OF_VLLM.iter().find(|(other, _)| *other == name) {
-                let prefix = engine.flag_prefix();
-                finding.help = Some(format!("that is vLLM's name; sglang has `{prefix}{own}`"));
+                finding.help = Some(format!("that is vLLM's name; sglang has `{}{own}`", engine.flag_prefix()));
             }
             return finding.doubt(Doubt::OtherRelease);
         }

@@ -50,13 +50,13 @@ const EXPERT: &str = "expert_parallel_size";
 /// The ranks of an engine for which nothing is written.
 const DEFAULT_RANKS: &str = "2";
 
-/// Limits of the rollout, with the flags that verl gives vLLM and SGLang; empty for none.
-const LIMITS: [(&str, &str, &str); 5] = [
-    (SEQUENCES, "--max-num-seqs", "--max-running-requests"),
-    ("gpu_memory_utilization", "--gpu-memory-utilization", "--mem-fraction-static"),
-    ("max_model_len", "--max-model-len", ""),
-    ("max_num_batched_tokens", "--max-num-batched-tokens", ""),
-    ("dtype", "--dtype", "--dtype"),
+/// Limits of the rollout, with the flags that verl gives vLLM, and SGLang if any.
+const LIMITS: [(&str, &str, Option<&str>); 5] = [
+    (SEQUENCES, "--max-num-seqs", Some("--max-running-requests")),
+    ("gpu_memory_utilization", "--gpu-memory-utilization", Some("--mem-fraction-static")),
+    ("max_model_len", "--max-model-len", None),
+    ("max_num_batched_tokens", "--max-num-batched-tokens", None),
+    ("dtype", "--dtype", Some("--dtype")),
 ];
 const SEQUENCES: &str = "max_num_seqs";
 /// The switch that turns CUDA graphs off.
@@ -77,6 +77,15 @@ pub struct VerlSwitch<'a> {
     pub given: Field<'a>,
 }
 
+/// The last of several switches with a name.
+fn last<'w, 'a>(written: &'w [VerlSwitch<'a>], name: &str) -> Option<&'w VerlSwitch<'a>> {
+    written.iter().rfind(|switch| switch.name == name)
+}
+
+fn is_true(word: &str) -> bool {
+    matches!(word, "True" | "true")
+}
+
 /// Whether a key of the section says how the engine runs.
 pub fn is_of_engine(name: &str) -> bool {
     SWITCHES.contains(&name) || FLAGS.iter().any(|known| known.key == name)
@@ -90,9 +99,9 @@ pub fn flags<'a>(
     has_own_config: bool,
     others: &[Field<'a>],
 ) -> Vec<Field<'a>> {
-    let find = |name: &str| written.iter().rfind(|switch| switch.name == name);
+    let find = |name: &str| last(written, name);
     let state = |name: &str| match find(name).map(|switch| switch.given.value.known()) {
-        Some(Some(word)) => Some(matches!(word, "True" | "true")),
+        Some(Some(word)) => Some(is_true(word)),
         Some(None) => None,
         // The default, unless a config of the user's own says otherwise.
         None => (!has_own_config).then_some(false),
@@ -123,6 +132,22 @@ fn is_among(others: &[Field<'_>], flag: &str) -> bool {
     others.iter().any(|other| other.value.known().is_some_and(|text| text.starts_with(whole)))
 }
 
+/// Flags that stand for keys of the rollout.
+struct RolloutFlags<'a, 'o> {
+    fields: Vec<Field<'a>>,
+    /// The engine's own settings.
+    others: &'o [Field<'a>],
+}
+
+impl<'a> RolloutFlags<'a, '_> {
+    fn add(&mut self, flag: &'static str, place: Span, given: Option<Field<'a>>) {
+        if !is_among(self.others, flag) {
+            self.fields.push(Located::new(Value::Known(flag.into()), place));
+            self.fields.extend(given);
+        }
+    }
+}
+
 /// The flags that verl gives the engine for its numbers of ranks and its limits, beside those in
 /// `others`. `default` is the place for verl's own numbers, if no other config gives any.
 pub fn rollout_flags<'a>(
@@ -131,66 +156,48 @@ pub fn rollout_flags<'a>(
     default: Option<Span>,
     others: &[Field<'a>],
 ) -> Vec<Field<'a>> {
-    let mut fields = rank_flags(written, engine, default, others);
-    let find = |name: &str| written.iter().rfind(|switch| switch.name == name);
-    let mut add = |flag: &'static str, place: Span, given: Option<Field<'a>>| {
-        if !flag.is_empty() && !is_among(others, flag) {
-            fields.push(Located::new(Value::Known(flag.into()), place));
-            fields.extend(given);
-        }
-    };
+    let mut flags = RolloutFlags { fields: Vec::new(), others };
+    add_ranks(&mut flags, written, engine, default);
     for (key, of_vllm, of_sglang) in LIMITS {
-        let flag = if engine == Engine::Vllm { of_vllm } else { of_sglang };
-        match (find(key), default) {
+        let Some(flag) = (if engine == Engine::Vllm { Some(of_vllm) } else { of_sglang }) else { continue };
+        match (last(written, key), default) {
             (Some(switch), _) if matches!(switch.given.value.written(), "null" | "None" | "~") => {}
-            (Some(switch), _) => add(flag, switch.place, Some(switch.given.clone())),
+            (Some(switch), _) => flags.add(flag, switch.place, Some(switch.given.clone())),
             (None, Some(place)) if key == SEQUENCES => {
-                add(flag, place, Some(Located::new(Value::Known(DEFAULT_SEQUENCES.into()), place)));
+                flags.add(flag, place, Some(Located::new(Value::Known(DEFAULT_SEQUENCES.into()), place)));
             }
             (None, _) => {}
         }
     }
-    let is_on = |switch: &&VerlSwitch<'_>| matches!(switch.given.value.known(), Some("True" | "true"));
-    if let Some(switch) = find(EAGER).filter(is_on) {
+    let is_on = |switch: &&VerlSwitch<'_>| switch.given.value.known().is_some_and(is_true);
+    if let Some(switch) = last(written, EAGER).filter(is_on) {
         let flag = if engine == Engine::Vllm { "--enforce-eager" } else { "--disable-cuda-graph" };
-        add(flag, switch.place, None);
+        flags.add(flag, switch.place, None);
     }
-    fields
+    flags.fields
 }
 
-/// The flags of the numbers of ranks.
-fn rank_flags<'a>(
-    written: &[VerlSwitch<'a>],
-    engine: Engine,
-    default: Option<Span>,
-    others: &[Field<'a>],
-) -> Vec<Field<'a>> {
-    let find = |name: &str| written.iter().rfind(|switch| switch.name == name);
+/// Adds the flags of the numbers of ranks.
+fn add_ranks<'a>(flags: &mut RolloutFlags<'a, '_>, written: &[VerlSwitch<'a>], engine: Engine, default: Option<Span>) {
+    let find = |name: &str| last(written, name);
     let number = |name: &str| match find(name) {
         Some(switch) => switch.given.value.known().and_then(|text| text.parse::<usize>().ok()),
         None => Some(1),
     };
     let standing = default.map(|place| (place, Located::new(Value::Known(DEFAULT_RANKS.into()), place)));
     let tensor = find(TENSOR).map(|switch| (switch.place, switch.given.clone())).or(standing);
-    let mut fields = Vec::new();
-    let mut add = |flag: &'static str, place: Span, given: Option<Field<'a>>| {
-        if !is_among(others, flag) {
-            fields.push(Located::new(Value::Known(flag.into()), place));
-            fields.extend(given);
-        }
-    };
     let (data, expert) = (find(DATA), find(EXPERT).filter(|_| number(EXPERT) != Some(1)));
     if engine == Engine::Vllm {
         if let Some((place, given)) = tensor {
-            add("--tensor-parallel-size", place, Some(given));
+            flags.add("--tensor-parallel-size", place, Some(given));
         }
         if let Some(switch) = data.filter(|_| number(DATA) != Some(1)) {
-            add("--data-parallel-size", switch.place, Some(switch.given.clone()));
+            flags.add("--data-parallel-size", switch.place, Some(switch.given.clone()));
         }
         if let Some(switch) = expert.filter(|_| number(EXPERT).is_some()) {
-            add("--enable-expert-parallel", switch.place, None);
+            flags.add("--enable-expert-parallel", switch.place, None);
         }
-        return fields;
+        return;
     }
     // SGLang's ranks are those of all replicas.
     if let Some((place, given)) = tensor {
@@ -200,15 +207,14 @@ fn rank_flags<'a>(
             Some(all) => Value::Known(all.to_string().into()),
             None => Value::Unknown(given.value.written().to_owned().into()),
         };
-        add("--tp-size", place, Some(Located::new(value, given.span)));
+        flags.add("--tp-size", place, Some(Located::new(value, given.span)));
     }
     if let Some(switch) = data {
-        add("--dp-size", switch.place, Some(switch.given.clone()));
+        flags.add("--dp-size", switch.place, Some(switch.given.clone()));
     }
     if let Some(switch) = expert {
-        add("--ep-size", switch.place, Some(switch.given.clone()));
+        flags.add("--ep-size", switch.place, Some(switch.given.clone()));
     }
-    fields
 }
 
 #[cfg(test)]
